@@ -1,0 +1,214 @@
+/* gdn2.h - fused kernels for Gated DeltaNet-2 and its family on CPUs.
+ *
+ * This header is the manual. It goes from simple to advanced:
+ *   1. status codes            what a call returns, and the sentence behind it
+ *   2. tensors                 how the caller's buffers and strides are described
+ *   3. the exact rule          gdn2_forward, gdn2_backward
+ *   4. workspace               memory given by the caller
+ *   5. introspection           version, processor, instruction set, threads
+ *   6. the seed's pipeline     gdn2_seed.h, included at the end
+ *
+ * The recurrence (equations (1) to (4) of docs/math.md), per batch row and head, state S of shape K x V:
+ *
+ *     S  <- diag(exp(g_t)) S              decay; g is the natural logarithm of the decay
+ *     r   = S^T (b_t * k_t)               what the key reads in the decayed state; b: erase gate
+ *     S  <- S + k_t (w_t * v_t - r)^T     write; w: write gate
+ *     o_t = S^T (scale * q_t)             output from the new state
+ *
+ * Gates select the member of the family (Yang et al. 2024, arXiv:2412.06464 and the later papers named in docs/math.md):
+ *
+ *     rule                g                 b                 w
+ *     Gated DeltaNet-2    per key channel   per key channel   per value channel
+ *     KDA                 per key channel   beta, per head    the same beta
+ *     Gated DeltaNet      per head          beta, per head    the same beta
+ *     DeltaNet            absent (0)        beta, per head    the same beta
+ *     GLA                 per key channel   absent (0)        absent (1)
+ *
+ * Exactness: nothing is clipped or damped, and no NaN is hidden: infinities and NaN propagate as in the recurrence. g = -inf is
+ * a full reset of a channel. Bits do not depend on the number of threads, on the batch around a sequence, or on later tokens.
+ *
+ * The library never prints, exits or aborts, holds no global mutable state, and is safe from several threads and after fork.
+ */
+#ifndef GDN2_H
+#define GDN2_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define GDN2_VERSION_MAJOR 0
+#define GDN2_VERSION_MINOR 1
+#define GDN2_VERSION_PATCH 0
+
+#if defined(GDN2_BUILDING) && defined(__GNUC__)
+#define GDN2_API __attribute__((visibility("default")))
+#else
+#define GDN2_API
+#endif
+
+/* ---- 1. Status ------------------------------------------------------------------------------------------------------------ */
+
+/* Values are pinned: they never change meaning. */
+typedef enum gdn2_status {
+  GDN2_OK = 0,
+  GDN2_ERR_ARGUMENT = 1,  /* a pointer, option or struct_size is not what it must be */
+  GDN2_ERR_SHAPE = 2,     /* a size is negative, too large, or does not fit the others */
+  GDN2_ERR_DTYPE = 3,     /* a tensor's element type is not supported there */
+  GDN2_ERR_STRIDE = 4,    /* a stride is not supported, overflows, or makes an output overlap itself */
+  GDN2_ERR_MEMORY = 5,    /* memory could not be allocated */
+  GDN2_ERR_WORKSPACE = 6, /* the caller's workspace is too small or misaligned */
+  GDN2_ERR_ISA = 7        /* the instruction set asked for is unknown or not available on this machine */
+} gdn2_status;
+
+/* The name of a status, for example "GDN2_ERR_SHAPE". Never NULL. */
+GDN2_API const char *gdn2_status_name(gdn2_status status);
+
+/* The sentence behind the last failure of a call made by this thread: it names the argument, its value and what it must be.
+ * "" if no call of this thread has failed. Valid until the next failing call of this thread. */
+GDN2_API const char *gdn2_last_error(void);
+
+/* ---- 2. Tensors ----------------------------------------------------------------------------------------------------------- */
+
+typedef enum gdn2_dtype { GDN2_F32 = 0 } gdn2_dtype;
+
+/* A caller's buffer. Strides are in elements, for the axes [batch, time, head, channel] of a token tensor and
+ * [batch, head, key, value] of a state. Four zeros mean contiguous in that order. Otherwise every stride is as given; it may be
+ * negative, and 0 broadcasts an axis of an input. The channel stride of a token tensor is 1, or 0 for a gate that is one number
+ * per head (see gdn2_per_head); both inner strides of a state are free (V x K states: {.., .., 1, K}).
+ * data == NULL means absent. Inputs are never written. Outputs must not overlap inputs or each other (h_final may be h0 itself,
+ * with equal strides); only addressed elements are written. */
+typedef struct gdn2_input {
+  const void *data;
+  gdn2_dtype dtype;
+  int64_t stride[4];
+} gdn2_input;
+
+typedef struct gdn2_output {
+  void *data;
+  gdn2_dtype dtype;
+  int64_t stride[4];
+} gdn2_output;
+
+/* A contiguous per-head gate [B, T, H] as a token tensor whose channel stride is 0. */
+static inline gdn2_input gdn2_per_head(const void *data, gdn2_dtype dtype, int64_t T, int64_t H) {
+  gdn2_input x = {data, dtype, {T * H, H, 1, 0}};
+  return x;
+}
+
+/* The same for the gradient of a per-head gate: the library sums over the channels in a fixed order. */
+static inline gdn2_output gdn2_per_head_out(void *data, gdn2_dtype dtype, int64_t T, int64_t H) {
+  gdn2_output x = {data, dtype, {T * H, H, 1, 0}};
+  return x;
+}
+
+/* ---- 3. The exact rule ---------------------------------------------------------------------------------------------------- */
+
+/* Instruction sets, in rising order. GDN2_ISA_AUTO takes the environment variable GDN2_ISA (generic, avx2, avx512) if it is set
+ * and not empty, else the best the machine has. */
+typedef enum gdn2_isa { GDN2_ISA_AUTO = 0, GDN2_ISA_GENERIC = 1, GDN2_ISA_AVX2 = 2, GDN2_ISA_AVX512 = 3 } gdn2_isa;
+
+/* Largest K and V. */
+#define GDN2_MAX_DIM 256
+
+/* What forward and backward share. B, T, H >= 0; 1 <= K, V <= GDN2_MAX_DIM. */
+typedef struct gdn2_problem {
+  int64_t B, T, H, K, V;
+  gdn2_input q;       /* [B, T, H, K] */
+  gdn2_input k;       /* [B, T, H, K] */
+  gdn2_input v;       /* [B, T, H, V] */
+  gdn2_input g;       /* [B, T, H, K] or per head, natural log of the decay; absent: 0, no decay */
+  gdn2_input b;       /* [B, T, H, K] or per head, erase gate; absent: 0, nothing is erased */
+  gdn2_input w;       /* [B, T, H, V] or per head, write gate; absent: 1 */
+  gdn2_input h0;      /* [B, H, K, V] initial state; absent: zeros */
+  const double *scale; /* factor on q; NULL: K^-1/2 */
+} gdn2_problem;
+
+/* How a call is carried out. All zero is a good default. */
+typedef struct gdn2_exec {
+  int threads;            /* at most this many; 0: what OpenMP would take (OMP_NUM_THREADS); 1 where OpenMP is not built in */
+  gdn2_isa isa;           /* GDN2_ISA_AUTO, or one to force */
+  void *workspace;        /* NULL: allocated for the call. Else 64-byte aligned, of workspace_bytes; see section 4 */
+  size_t workspace_bytes;
+} gdn2_exec;
+
+typedef struct gdn2_forward_args {
+  size_t struct_size; /* sizeof(gdn2_forward_args) */
+  gdn2_problem problem;
+  gdn2_output o;       /* [B, T, H, V]; absent: not computed */
+  gdn2_output h_final; /* [B, H, K, V] state after the last token; absent: not stored. T = 0: h0 or zeros */
+  gdn2_exec exec;
+} gdn2_forward_args;
+
+/* o and the final state of the recurrence above. Cost: 6 K V floating-point operations per token and head and about 10 % more.
+ * Errors: all of gdn2_status; nothing is written unless GDN2_OK is returned. */
+GDN2_API gdn2_status gdn2_forward(const gdn2_forward_args *args);
+
+typedef struct gdn2_backward_args {
+  size_t struct_size; /* sizeof(gdn2_backward_args) */
+  gdn2_problem problem;
+  gdn2_input d_o;      /* [B, T, H, V] gradient of the loss by o; absent: zeros */
+  gdn2_input dh_final; /* [B, H, K, V] gradient by the final state; absent: zeros */
+  gdn2_output dq, dk;  /* [B, T, H, K]; each gradient may be absent */
+  gdn2_output dv;      /* [B, T, H, V] */
+  gdn2_output dg, db;  /* [B, T, H, K], or per head (channel stride 0): the sum over the channels */
+  gdn2_output dw;      /* [B, T, H, V], or per head */
+  gdn2_output dh0;     /* [B, H, K, V] */
+  gdn2_exec exec;
+} gdn2_backward_args;
+
+/* Gradients of L(o, h_final) given d_o = dL/do and dh_final = dL/dh_final; equations (20) to (33) of docs/math.md. A gradient of
+ * an absent gate is the gradient at its neutral value. The states are recomputed from checkpoints held in the workspace.
+ * Errors: as gdn2_forward. */
+GDN2_API gdn2_status gdn2_backward(const gdn2_backward_args *args);
+
+/* ---- 4. Workspace --------------------------------------------------------------------------------------------------------- */
+
+/* Bytes that the same call needs as exec.workspace (args->exec.workspace is ignored). With a workspace of that size, the call
+ * allocates nothing. The forward's does not grow with T; the backward's grows with the square root of T, per thread. */
+GDN2_API gdn2_status gdn2_forward_workspace(const gdn2_forward_args *args, size_t *bytes);
+GDN2_API gdn2_status gdn2_backward_workspace(const gdn2_backward_args *args, size_t *bytes);
+
+/* ---- 5. Introspection ----------------------------------------------------------------------------------------------------- */
+
+/* "0.1.0": the version of the library that is running (the macros above: of the header). */
+GDN2_API const char *gdn2_version(void);
+
+/* The instruction set a call with exec.isa = wanted runs on, in *chosen. Errors: GDN2_ERR_ISA, GDN2_ERR_ARGUMENT. */
+GDN2_API gdn2_status gdn2_isa_choose(gdn2_isa wanted, gdn2_isa *chosen);
+
+/* "generic", "avx2", "avx512", "auto"; "unknown" for anything else. */
+GDN2_API const char *gdn2_isa_name(gdn2_isa isa);
+
+/* The threads a call with exec.threads = wanted takes at most. */
+GDN2_API int gdn2_threads(int wanted);
+
+/* Features of this processor that the operating system has enabled, one bit each. */
+#define GDN2_CPU_AVX2 (1u << 0)
+#define GDN2_CPU_FMA (1u << 1)
+#define GDN2_CPU_F16C (1u << 2)
+#define GDN2_CPU_AVX512F (1u << 3)
+#define GDN2_CPU_AVX512CD (1u << 4)
+#define GDN2_CPU_AVX512BW (1u << 5)
+#define GDN2_CPU_AVX512DQ (1u << 6)
+#define GDN2_CPU_AVX512VL (1u << 7)
+#define GDN2_CPU_AVX512_BF16 (1u << 8)
+#define GDN2_CPU_AVX512_FP16 (1u << 9)
+#define GDN2_CPU_AMX_TILE (1u << 10)
+#define GDN2_CPU_AMX_BF16 (1u << 11)
+GDN2_API uint32_t gdn2_cpu_features(void);
+
+/* The name of the feature with this one bit, for example "avx512bw"; NULL if there is none. */
+GDN2_API const char *gdn2_cpu_feature_name(uint32_t bit);
+
+#ifdef __cplusplus
+}
+#endif
+
+/* ---- 6. The seed's pipeline ----------------------------------------------------------------------------------------------- */
+
+#include "gdn2_seed.h"
+
+#endif

@@ -1,0 +1,21 @@
+/* An arena: pieces are carved off one block of memory, in order, each aligned to a cache line. With base == NULL nothing is
+ * carved and only the bytes are counted, so that one function both measures a layout and lays it out. */
+#ifndef GDN2_BASE_ARENA_H
+#define GDN2_BASE_ARENA_H
+#include <stddef.h>
+
+#define GDN2_ALIGN 64
+
+typedef struct gdn2_arena {
+  char *base;
+  size_t used;
+} gdn2_arena;
+
+/* Room for count floats; NULL while measuring. */
+static inline float *gdn2_arena_floats(gdn2_arena *arena, size_t count) {
+  const size_t bytes = (count * sizeof(float) + GDN2_ALIGN - 1) / GDN2_ALIGN * GDN2_ALIGN;
+  char *at = arena->base ? arena->base + arena->used : NULL;
+  arena->used += bytes;
+  return (float *)(void *)at;
+}
+#endif

@@ -1,0 +1,70 @@
+/* Which table a call runs on: the one asked for, else GDN2_ISA from the environment, else the best this machine has. */
+#include "base/error.h"
+#include "isa/table.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define NEED_AVX2 (GDN2_CPU_AVX2 | GDN2_CPU_FMA | GDN2_CPU_F16C)
+#define NEED_AVX512                                                                                                                \
+  (NEED_AVX2 | GDN2_CPU_AVX512F | GDN2_CPU_AVX512CD | GDN2_CPU_AVX512BW | GDN2_CPU_AVX512DQ | GDN2_CPU_AVX512VL)
+
+/* In rising order: the last one available is the best. */
+static const struct {
+  const char *name;
+  const gdn2_table *table;
+  uint32_t needs;
+} levels[] = {
+    {"generic", &gdn2_table_generic, 0},
+#if defined(__x86_64__)
+    {"avx2", &gdn2_table_avx2, NEED_AVX2},
+    {"avx512", &gdn2_table_avx512, NEED_AVX512},
+#endif
+};
+enum { LEVELS = sizeof levels / sizeof *levels };
+
+static int available(int level) { return (gdn2_cpu_features() & levels[level].needs) == levels[level].needs; }
+
+static gdn2_status take(int level, const char *origin, const gdn2_table **table) {
+  if (!available(level))
+    return gdn2_fail(GDN2_ERR_ISA, "%s is %s, but this machine does not have the instructions of %s", origin, levels[level].name,
+                     levels[level].name);
+  *table = levels[level].table;
+  return GDN2_OK;
+}
+
+static gdn2_status from_environment(const char *value, const gdn2_table **table) {
+  for (int level = 0; level < LEVELS; level++)
+    if (strcmp(value, levels[level].name) == 0) return take(level, "GDN2_ISA", table);
+  return gdn2_fail(GDN2_ERR_ISA, "GDN2_ISA is \"%.64s\"; it must be one of generic, avx2, avx512 that this build has", value);
+}
+
+gdn2_status gdn2_table_choose(gdn2_isa wanted, const gdn2_table **table) {
+  if (wanted != GDN2_ISA_AUTO) {
+    for (int level = 0; level < LEVELS; level++)
+      if (levels[level].table->isa == wanted) return take(level, "exec.isa", table);
+    return gdn2_fail(GDN2_ERR_ISA, "exec.isa is %d (%s), which this build does not have", (int)wanted, gdn2_isa_name(wanted));
+  }
+  const char *value = getenv("GDN2_ISA");
+  if (value && *value) return from_environment(value, table);
+  int best = LEVELS - 1;
+  while (!available(best)) best--;
+  return take(best, "the default", table);
+}
+
+gdn2_status gdn2_isa_choose(gdn2_isa wanted, gdn2_isa *chosen) {
+  if (!chosen) return gdn2_fail(GDN2_ERR_ARGUMENT, "chosen is NULL; it must point to a gdn2_isa");
+  const gdn2_table *table = NULL;
+  const gdn2_status status = gdn2_table_choose(wanted, &table);
+  if (status == GDN2_OK) *chosen = table->isa;
+  return status;
+}
+
+const char *gdn2_isa_name(gdn2_isa isa) {
+  switch (isa) {
+  case GDN2_ISA_AUTO: return "auto";
+  case GDN2_ISA_GENERIC: return "generic";
+  case GDN2_ISA_AVX2: return "avx2";
+  case GDN2_ISA_AVX512: return "avx512";
+  }
+  return "unknown";
+}

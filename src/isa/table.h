@@ -1,0 +1,23 @@
+/* One const table of stages per instruction set. The drivers call through it and do no arithmetic themselves. */
+#ifndef GDN2_ISA_TABLE_H
+#define GDN2_ISA_TABLE_H
+#include "gdn2.h"
+#include "stage/exact.h"
+#include "stage/matrix.h"
+#include "stage/seed.h"
+
+typedef struct gdn2_table {
+  gdn2_isa isa;
+  gdn2_matrix_stages matrix;
+  gdn2_exact_stages exact;
+  gdn2_seed_stages seed;
+} gdn2_table;
+
+extern const gdn2_table gdn2_table_generic;
+#if defined(__x86_64__)
+extern const gdn2_table gdn2_table_avx2, gdn2_table_avx512;
+#endif
+
+/* The table a call with exec.isa = wanted runs on. Errors: GDN2_ERR_ISA with a sentence. */
+gdn2_status gdn2_table_choose(gdn2_isa wanted, const gdn2_table **table);
+#endif

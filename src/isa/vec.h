@@ -1,0 +1,47 @@
+/* The vector vocabulary: what every vec_<isa>.h defines, and what is built from it alone. The stage templates use these words and
+ * nothing else of the machine.
+ *
+ *   VL                      floats in a vector, a power of 2, at most 16
+ *   TILE_ROWS, TILE_VECS    register tile of the matrix products
+ *   vf, vm                  a vector; a mask
+ *   v_zero v_set1           constants
+ *   v_load v_store          VL floats, any alignment
+ *   v_load_n v_store_n      the first n floats only, 0 <= n <= VL; nothing beyond is touched; a load fills with 0
+ *   v_add v_sub v_mul       one rounding each
+ *   v_fma(a,b,c)            a b + c; v_fnma(a,b,c): c - a b; one rounding where the machine has it
+ *   v_max(a,b) v_min(a,b)   b where either is NaN
+ *   v_abs v_round           magnitude; nearest whole number, ties to even
+ *   v_sum                   the sum of the lanes, in a fixed order
+ *   v_ldexp(x,n)            x 2^n for whole n of magnitude up to 250, rounded once, gradual underflow
+ *   v_le(a,b)               mask of a <= b (false for NaN)
+ *   v_keep(m,x)             x where m, else 0
+ *   v_nan_to_zero           x, with 0 for NaN
+ *   v_transpose             VL x VL, in place
+ */
+#ifndef GDN2_ISA_VEC_H
+#define GDN2_ISA_VEC_H
+
+/* VL floats, or the first n where fewer remain. */
+INLINE vf v_load_upto(const float *p, int n) { return n >= VL ? v_load(p) : v_load_n(p, n); }
+INLINE void v_store_upto(float *p, vf x, int n) {
+  if (n >= VL)
+    v_store(p, x);
+  else
+    v_store_n(p, x, n);
+}
+
+/* e^x to about 1 unit in the last place; exactly 0 at -inf, infinite above 88.73, subnormal results kept, NaN propagates.
+ * x = n ln 2 + r with |r| <= ln 2 / 2, ln 2 split in two; e^r = 1 + r + r^2 c(r), c a minimax polynomial (error 3e-9). */
+INLINE vf v_exp(vf x) {
+  x = v_min(v_set1(89.0f), v_max(v_set1(-104.0f), x));
+  const vf n = v_round(v_mul(x, v_set1(1.4426950408889634f)));
+  const vf r = v_fnma(n, v_set1(-2.1219444005471377e-4f), v_fnma(n, v_set1(0.693359375f), x));
+  vf c = v_set1(1.3814466850e-03f);
+  c = v_fma(c, r, v_set1(8.3687804183e-03f));
+  c = v_fma(c, r, v_set1(4.1668394215e-02f));
+  c = v_fma(c, r, v_set1(1.6666520108e-01f));
+  c = v_fma(c, r, v_set1(4.9999993412e-01f));
+  return v_ldexp(v_add(v_fma(v_mul(r, r), c, r), v_set1(1.0f)), n);
+}
+
+#endif

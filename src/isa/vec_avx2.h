@@ -1,0 +1,68 @@
+/* The vector vocabulary on AVX2 with FMA (x86-64-v3). See vec.h for what each word means. */
+#include <immintrin.h>
+
+#define VL 8
+/* Register tile of the matrix products: 6 x 2 sums + 2 + 1 of 16 registers. */
+#define TILE_ROWS 6
+#define TILE_VECS 2
+
+typedef __m256 vf;
+typedef __m256 vm;
+
+INLINE vf v_zero(void) { return _mm256_setzero_ps(); }
+INLINE vf v_set1(float x) { return _mm256_set1_ps(x); }
+INLINE vf v_load(const float *p) { return _mm256_loadu_ps(p); }
+INLINE void v_store(float *p, vf x) { _mm256_storeu_ps(p, x); }
+INLINE __m256i v_first(int n) {
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+INLINE vf v_load_n(const float *p, int n) { return _mm256_maskload_ps(p, v_first(n)); }
+INLINE void v_store_n(float *p, vf x, int n) { _mm256_maskstore_ps(p, v_first(n), x); }
+INLINE vf v_add(vf a, vf b) { return _mm256_add_ps(a, b); }
+INLINE vf v_sub(vf a, vf b) { return _mm256_sub_ps(a, b); }
+INLINE vf v_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
+INLINE vf v_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
+INLINE vf v_fnma(vf a, vf b, vf c) { return _mm256_fnmadd_ps(a, b, c); }
+INLINE vf v_max(vf a, vf b) { return _mm256_max_ps(a, b); }
+INLINE vf v_min(vf a, vf b) { return _mm256_min_ps(a, b); }
+INLINE vf v_abs(vf x) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x); }
+INLINE float v_sum(vf x) {
+  const __m128 q = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+  const __m128 d = _mm_add_ps(q, _mm_movehl_ps(q, q));
+  return _mm_cvtss_f32(_mm_add_ss(d, _mm_movehdup_ps(d)));
+}
+INLINE vf v_round(vf x) { return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+INLINE vf v_power_of_2(__m256i n) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
+}
+/* In two steps, so that 2^n may lie outside the range of a float. */
+INLINE vf v_ldexp(vf x, vf n) {
+  const __m256i all = _mm256_cvtps_epi32(n), half = _mm256_srai_epi32(all, 1);
+  return v_mul(v_mul(x, v_power_of_2(half)), v_power_of_2(_mm256_sub_epi32(all, half)));
+}
+INLINE vm v_le(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_LE_OQ); }
+INLINE vf v_keep(vm m, vf x) { return _mm256_and_ps(m, x); }
+INLINE vf v_nan_to_zero(vf x) { return v_keep(_mm256_cmp_ps(x, x, _CMP_ORD_Q), x); }
+
+INLINE void v_transpose(vf r[VL]) {
+  vf t[VL];
+  UNROLL
+  for (int i = 0; i < 4; i++) {
+    t[2 * i] = _mm256_unpacklo_ps(r[2 * i], r[2 * i + 1]);
+    t[2 * i + 1] = _mm256_unpackhi_ps(r[2 * i], r[2 * i + 1]);
+  }
+  UNROLL
+  for (int i = 0; i < 2; i++) {
+    r[4 * i] = _mm256_shuffle_ps(t[4 * i], t[4 * i + 2], 0x44);
+    r[4 * i + 1] = _mm256_shuffle_ps(t[4 * i], t[4 * i + 2], 0xee);
+    r[4 * i + 2] = _mm256_shuffle_ps(t[4 * i + 1], t[4 * i + 3], 0x44);
+    r[4 * i + 3] = _mm256_shuffle_ps(t[4 * i + 1], t[4 * i + 3], 0xee);
+  }
+  UNROLL
+  for (int i = 0; i < 4; i++) {
+    t[i] = _mm256_permute2f128_ps(r[i], r[4 + i], 0x20);
+    t[4 + i] = _mm256_permute2f128_ps(r[i], r[4 + i], 0x31);
+  }
+  UNROLL
+  for (int i = 0; i < VL; i++) r[i] = t[i];
+}

@@ -1,0 +1,2 @@
+#include "stage/exact.h"
+#define GDN2_EXACT_STAGES {0}

@@ -1,0 +1,102 @@
+/* Matrix products: the arithmetic core of every stage that touches the state.
+ *
+ *     C[m x n] = init + sign sum_p A[i,p] B[p,j]
+ *
+ * A is read one number at a time and broadcast, so both A and its transpose are reached by two strides; B and C are row-major.
+ * Every element of C is one chain of fused multiply-adds over p = 0 .. k-1 in rising order, whatever the tile it falls in: a
+ * result does not depend on m, n or on where the matrix is cut. Cost: 2 m n k operations; at the FMA peak when B stays in cache.
+ */
+#include "stage/matrix.h"
+
+typedef enum { PRODUCT_SET, PRODUCT_ADD, PRODUCT_SUB, PRODUCT_DECAY } product_kind;
+
+/* One tile of `rows` x `vecs` vectors; the last vector has `tail` floats. rows, vecs and kind are constants. */
+INLINE void product_tile(product_kind kind, int rows, int vecs, int tail, int k, const float *A, ptrdiff_t a_row,
+                         ptrdiff_t a_col, const float *B, ptrdiff_t ldb, const float *decay, const float *C0, ptrdiff_t ldc0,
+                         float *C, ptrdiff_t ldc) {
+  vf c[TILE_ROWS][TILE_VECS];
+  UNROLL
+  for (int i = 0; i < rows; i++) {
+    UNROLL
+    for (int j = 0; j < vecs; j++) {
+      const int count = j == vecs - 1 ? tail : VL;
+      if (kind == PRODUCT_SET)
+        c[i][j] = v_zero();
+      else
+        c[i][j] = v_load_upto(C0 + i * ldc0 + j * VL, count);
+      if (kind == PRODUCT_DECAY) c[i][j] = v_mul(v_set1(decay[i]), c[i][j]);
+    }
+  }
+  for (int p = 0; p < k; p++) {
+    vf b[TILE_VECS];
+    UNROLL
+    for (int j = 0; j < vecs; j++) b[j] = v_load_upto(B + p * ldb + j * VL, j == vecs - 1 ? tail : VL);
+    UNROLL
+    for (int i = 0; i < rows; i++) {
+      const vf a = v_set1(A[i * a_row + p * a_col]);
+      UNROLL
+      for (int j = 0; j < vecs; j++) c[i][j] = kind == PRODUCT_SUB ? v_fnma(a, b[j], c[i][j]) : v_fma(a, b[j], c[i][j]);
+    }
+  }
+  UNROLL
+  for (int i = 0; i < rows; i++) {
+    UNROLL
+    for (int j = 0; j < vecs; j++) v_store_upto(C + i * ldc + j * VL, c[i][j], j == vecs - 1 ? tail : VL);
+  }
+}
+
+/* All rows of one column panel of `vecs` vectors. */
+INLINE void product_panel(product_kind kind, int vecs, int tail, int m, int k, const float *A, ptrdiff_t a_row, ptrdiff_t a_col,
+                          const float *B, ptrdiff_t ldb, const float *decay, const float *C0, ptrdiff_t ldc0, float *C,
+                          ptrdiff_t ldc) {
+  int i = 0;
+  for (; i + TILE_ROWS <= m; i += TILE_ROWS)
+    product_tile(kind, TILE_ROWS, vecs, tail, k, A + i * a_row, a_row, a_col, B, ldb, decay + i, C0 + i * ldc0, ldc0,
+                 C + i * ldc, ldc);
+  for (; i + 2 <= m; i += 2)
+    product_tile(kind, 2, vecs, tail, k, A + i * a_row, a_row, a_col, B, ldb, decay + i, C0 + i * ldc0, ldc0, C + i * ldc, ldc);
+  for (; i < m; i++)
+    product_tile(kind, 1, vecs, tail, k, A + i * a_row, a_row, a_col, B, ldb, decay + i, C0 + i * ldc0, ldc0, C + i * ldc, ldc);
+}
+
+INLINE void product(product_kind kind, int m, int n, int k, const float *A, ptrdiff_t a_row, ptrdiff_t a_col, const float *B,
+                    ptrdiff_t ldb, const float *decay, const float *C0, ptrdiff_t ldc0, float *C, ptrdiff_t ldc) {
+  int j = 0;
+  for (; j + TILE_VECS * VL <= n; j += TILE_VECS * VL)
+    product_panel(kind, TILE_VECS, VL, m, k, A, a_row, a_col, B + j, ldb, decay, C0 + j, ldc0, C + j, ldc);
+  for (; j + VL <= n; j += VL) product_panel(kind, 1, VL, m, k, A, a_row, a_col, B + j, ldb, decay, C0 + j, ldc0, C + j, ldc);
+  if (j < n) product_panel(kind, 1, n - j, m, k, A, a_row, a_col, B + j, ldb, decay, C0 + j, ldc0, C + j, ldc);
+}
+
+STAGE void mul_set(int m, int n, int k, const float *A, ptrdiff_t a_row, ptrdiff_t a_col, const float *B, ptrdiff_t ldb, float *C,
+                   ptrdiff_t ldc) {
+  product(PRODUCT_SET, m, n, k, A, a_row, a_col, B, ldb, C, C, ldc, C, ldc);
+}
+
+STAGE void mul_add(int m, int n, int k, const float *A, ptrdiff_t a_row, ptrdiff_t a_col, const float *B, ptrdiff_t ldb, float *C,
+                   ptrdiff_t ldc) {
+  product(PRODUCT_ADD, m, n, k, A, a_row, a_col, B, ldb, C, C, ldc, C, ldc);
+}
+
+STAGE void mul_sub(int m, int n, int k, const float *A, ptrdiff_t a_row, ptrdiff_t a_col, const float *B, ptrdiff_t ldb, float *C,
+                   ptrdiff_t ldc) {
+  product(PRODUCT_SUB, m, n, k, A, a_row, a_col, B, ldb, C, C, ldc, C, ldc);
+}
+
+STAGE void mul_decay(int m, int n, int k, const float *A, ptrdiff_t a_row, ptrdiff_t a_col, const float *B, ptrdiff_t ldb,
+                     const float *decay, const float *C0, ptrdiff_t ldc0, float *C, ptrdiff_t ldc) {
+  product(PRODUCT_DECAY, m, n, k, A, a_row, a_col, B, ldb, decay, C0, ldc0, C, ldc);
+}
+
+STAGE void transpose(int m, int n, const float *A, ptrdiff_t lda, float *At, ptrdiff_t ldat) {
+  for (int i = 0; i < m; i += VL)
+    for (int j = 0; j < n; j += VL) {
+      vf r[VL];
+      UNROLL
+      for (int x = 0; x < VL; x++) r[x] = i + x < m ? v_load_upto(A + (i + x) * lda + j, n - j) : v_zero();
+      v_transpose(r);
+      UNROLL
+      for (int x = 0; x < VL; x++)
+        if (j + x < n) v_store_upto(At + (j + x) * ldat + i, r[x], m - i);
+    }
+}
