@@ -1,4 +1,27 @@
+/* The stages of the exact engine in the table; one per file exact_<stage>_tmpl.c. Forward: load -> scores -> (EQ S0) -> solve ->
+ * output and state. Backward: replay -> adjoint solve -> (products with S0^T, dS1^T) -> intra -> gates. The products in brackets
+ * are matrix stages, called by the drivers. t0 is the first token of the chunk in the caller's tensors. */
 #ifndef GDN2_STAGE_EXACT_H
 #define GDN2_STAGE_EXACT_H
-typedef struct gdn2_exact_stages { int placeholder; } gdn2_exact_stages;
+#include "chunk/records.h"
+
+typedef struct gdn2_exact_stages {
+  /* S [K][Vp] <- the caller's state (zeros if absent), and back. */
+  void (*state_load)(gdn2_shape s, gdn2_state from, float *S);
+  void (*state_store)(gdn2_shape s, const float *S, gdn2_state_out to);
+  /* Forward */
+  void (*load)(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, gdn2_keys *out);
+  void (*scores)(gdn2_shape s, const gdn2_keys *keys, int n, gdn2_scores *out);
+  void (*solve)(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, const gdn2_scores *scores, const float *X, float *R);
+  void (*output)(gdn2_shape s, int64_t t0, int n, const gdn2_scores *scores, const float *Xq, const float *R, gdn2_rows_out o);
+  /* Backward. pad_transposes clears the padding of S0t and dSt, once per head. */
+  void (*pad_transposes)(gdn2_shape s, gdn2_grad *grad);
+  void (*load_do)(gdn2_shape s, gdn2_rows d_o, int64_t t0, int n, float *dO);
+  void (*adjoint_solve)(gdn2_shape s, int n, const gdn2_scores *scores, float *DY);
+  void (*through)(gdn2_shape s, const float *S0t, const float *dSt, const float *gamma_n, float *out);
+  void (*intra)(gdn2_shape s, int n, const gdn2_keys *keys, gdn2_grad *grad);
+  void (*gates)(gdn2_shape s, const gdn2_head *head, int64_t t0, const gdn2_chunk *chunk, const gdn2_grad *grad,
+                const gdn2_head_grad *out);
+  void (*values)(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, const float *dX, const gdn2_head_grad *out);
+} gdn2_exact_stages;
 #endif

@@ -1,2 +1,16 @@
-#include "stage/exact.h"
-#define GDN2_EXACT_STAGES {0}
+/* The exact engine's stages, in the order the data flows. */
+#include "stage/rows_tmpl.c"
+#include "stage/exact_state_tmpl.c"
+#include "stage/exact_load_tmpl.c"
+#include "stage/exact_scores_tmpl.c"
+#include "stage/exact_solve_tmpl.c"
+#include "stage/exact_adjoint_tmpl.c"
+#include "stage/exact_intra_tmpl.c"
+#include "stage/exact_gates_tmpl.c"
+
+#define GDN2_EXACT_STAGES                                                                                                          \
+  {                                                                                                                                \
+      .state_load = state_load, .state_store = state_store, .load = stage_load, .scores = stage_scores, .solve = stage_solve,      \
+      .output = stage_output, .pad_transposes = pad_transposes, .load_do = stage_load_do, .adjoint_solve = stage_adjoint_solve,    \
+      .through = stage_through, .intra = stage_intra, .gates = stage_gates, .values = stage_values,                                \
+  }

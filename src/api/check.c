@@ -1,0 +1,100 @@
+#include "api/check.h"
+#include <inttypes.h>
+#include <string.h>
+
+static const char *axis_name(const gdn2_expect *e, int axis) {
+  static const char *const token[] = {"batch", "time", "head", "channel"}, *const state[] = {"batch", "head", "key", "value"};
+  return e->state ? state[axis] : token[axis];
+}
+
+/* Strides of a contiguous tensor, where the caller gave none. */
+static gdn2_status resolve_strides(const gdn2_expect *e, const int64_t given[4], int64_t stride[4]) {
+  memcpy(stride, given, 4 * sizeof *stride);
+  if (given[0] || given[1] || given[2] || given[3]) return GDN2_OK;
+  stride[3] = 1;
+  for (int axis = 2; axis >= 0; axis--) {
+    const int64_t below = e->size[axis + 1] > 0 ? e->size[axis + 1] : 1;
+    if (__builtin_mul_overflow(stride[axis + 1], below, &stride[axis]))
+      return gdn2_fail(GDN2_ERR_SHAPE, "%s has %" PRId64 " x %" PRId64 " x %" PRId64 " x %" PRId64 " elements, more than memory can hold",
+                       e->name, e->size[0], e->size[1], e->size[2], e->size[3]);
+  }
+  return GDN2_OK;
+}
+
+/* The bytes from the lowest to the highest element must be an address difference. */
+static gdn2_status check_reach(const gdn2_expect *e, const int64_t stride[4]) {
+  int64_t low = 0, high = 0;
+  for (int axis = 0; axis < 4; axis++) {
+    if (e->size[axis] == 0) return GDN2_OK;
+    int64_t last;
+    int bad = __builtin_mul_overflow(stride[axis], e->size[axis] - 1, &last);
+    if (!bad) bad = last < 0 ? __builtin_add_overflow(low, last, &low) : __builtin_add_overflow(high, last, &high);
+    if (bad || high > INT64_MAX / 8 || low < INT64_MIN / 8)
+      return gdn2_fail(GDN2_ERR_STRIDE, "%s: stride %" PRId64 " of the %s axis over %" PRId64 " elements is beyond the address space",
+                       e->name, stride[axis], axis_name(e, axis), e->size[axis]);
+  }
+  return GDN2_OK;
+}
+
+static gdn2_status check_channel(const gdn2_expect *e, const int64_t stride[4]) {
+  if (e->state || stride[3] == 1 || (e->per_head && stride[3] == 0)) return GDN2_OK;
+  return gdn2_fail(GDN2_ERR_STRIDE, "%s: the channel stride is %" PRId64 "; it must be 1%s", e->name, stride[3],
+                   e->per_head ? ", or 0 for one number per head" : "");
+}
+
+static int64_t magnitude(int64_t x) { return x < 0 ? -x : x; }
+
+/* No element of an output may lie where another lies: with the axes sorted by stride, each step must clear all smaller axes. A
+ * sufficient condition; layouts that interleave axes in other ways are refused. */
+static gdn2_status check_distinct(const gdn2_expect *e, const int64_t stride[4]) {
+  int order[4], count = 0;
+  for (int axis = 0; axis < 4; axis++) {
+    if (e->size[axis] == 0) return GDN2_OK;
+    if (e->size[axis] == 1 || (axis == 3 && e->per_head && stride[3] == 0)) continue;
+    int at = count++;
+    for (; at > 0 && magnitude(stride[order[at - 1]]) > magnitude(stride[axis]); at--) order[at] = order[at - 1];
+    order[at] = axis;
+  }
+  int64_t extent = 0; /* distance from the first to the last element over the smaller axes */
+  for (int i = 0; i < count; i++) {
+    const int axis = order[i];
+    if (magnitude(stride[axis]) <= extent)
+      return gdn2_fail(GDN2_ERR_STRIDE, "%s: stride %" PRId64 " of the %s axis makes elements of this output overlap", e->name,
+                       stride[axis], axis_name(e, axis));
+    extent += magnitude(stride[axis]) * (e->size[axis] - 1);
+  }
+  return GDN2_OK;
+}
+
+static gdn2_status check_common(gdn2_dtype dtype, const void *data, const int64_t given[4], const gdn2_expect *e, int64_t stride[4]) {
+  if (dtype != GDN2_F32) return gdn2_fail(GDN2_ERR_DTYPE, "%s: dtype is %d; it must be GDN2_F32 (0)", e->name, (int)dtype);
+  if ((uintptr_t)data % sizeof(float))
+    return gdn2_fail(GDN2_ERR_ARGUMENT, "%s: data is %p; it must be aligned to its element size, 4", e->name, data);
+  gdn2_status status = resolve_strides(e, given, stride);
+  if (status == GDN2_OK) status = check_channel(e, stride);
+  if (status == GDN2_OK) status = check_reach(e, stride);
+  return status;
+}
+
+static gdn2_status absent(const gdn2_expect *e) {
+  int64_t count = 1;
+  for (int axis = 0; axis < 4; axis++) count = e->size[axis] == 0 ? 0 : count;
+  if (!e->required || count == 0) return GDN2_OK;
+  return gdn2_fail(GDN2_ERR_ARGUMENT, "%s: data is NULL; it must point to %" PRId64 " x %" PRId64 " x %" PRId64 " x %" PRId64 " elements",
+                   e->name, e->size[0], e->size[1], e->size[2], e->size[3]);
+}
+
+gdn2_status gdn2_check_input(const gdn2_input *tensor, const gdn2_expect *expect, gdn2_view *view) {
+  *view = (gdn2_view){NULL, {0, 0, 0, 0}};
+  if (!tensor->data) return absent(expect);
+  view->data = tensor->data;
+  return check_common(tensor->dtype, tensor->data, tensor->stride, expect, view->stride);
+}
+
+gdn2_status gdn2_check_output(const gdn2_output *tensor, const gdn2_expect *expect, gdn2_view_out *view) {
+  *view = (gdn2_view_out){NULL, {0, 0, 0, 0}};
+  if (!tensor->data) return absent(expect);
+  view->data = tensor->data;
+  const gdn2_status status = check_common(tensor->dtype, tensor->data, tensor->stride, expect, view->stride);
+  return status == GDN2_OK ? check_distinct(expect, view->stride) : status;
+}

@@ -1,0 +1,19 @@
+/* Validation at the door: everything behind it may trust what it is given. */
+#ifndef GDN2_API_CHECK_H
+#define GDN2_API_CHECK_H
+#include "base/error.h"
+#include "base/view.h"
+
+/* What a tensor must be. size: its four axes. */
+typedef struct gdn2_expect {
+  const char *name;
+  int64_t size[4];
+  int required;
+  int state;    /* a state: both inner strides are free */
+  int per_head; /* channel stride 0 is allowed */
+} gdn2_expect;
+
+/* Resolve a caller's tensor into a view, or fail with a sentence. */
+gdn2_status gdn2_check_input(const gdn2_input *tensor, const gdn2_expect *expect, gdn2_view *view);
+gdn2_status gdn2_check_output(const gdn2_output *tensor, const gdn2_expect *expect, gdn2_view_out *view);
+#endif

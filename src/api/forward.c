@@ -1,0 +1,31 @@
+#include "api/problem.h"
+#include <stdlib.h>
+
+static gdn2_status check(const gdn2_forward_args *args, gdn2_forward_call *call) {
+  if (!args) return gdn2_fail(GDN2_ERR_ARGUMENT, "args is NULL; it must point to a gdn2_forward_args");
+  gdn2_status status = gdn2_check_size(args->struct_size, sizeof *args, "gdn2_forward_args");
+  if (status == GDN2_OK) status = gdn2_check_problem(&args->problem, &args->exec, &call->in);
+  if (status != GDN2_OK) return status;
+  const gdn2_expect o = gdn2_expect_tokens(&call->in, "o", call->in.V, 0, 0), h_final = gdn2_expect_state(&call->in, "h_final");
+  status = gdn2_check_output(&args->o, &o, &call->o);
+  return status == GDN2_OK ? gdn2_check_output(&args->h_final, &h_final, &call->h_final) : status;
+}
+
+gdn2_status gdn2_forward(const gdn2_forward_args *args) {
+  gdn2_forward_call call;
+  void *workspace, *owned;
+  gdn2_status status = check(args, &call);
+  if (status == GDN2_OK) status = gdn2_workspace_take(&args->exec, gdn2_forward_bytes(&call.in), &workspace, &owned);
+  if (status != GDN2_OK) return status;
+  gdn2_drive_forward(&call, workspace);
+  free(owned);
+  return GDN2_OK;
+}
+
+gdn2_status gdn2_forward_workspace(const gdn2_forward_args *args, size_t *bytes) {
+  gdn2_forward_call call;
+  if (!bytes) return gdn2_fail(GDN2_ERR_ARGUMENT, "bytes is NULL; it must point to a size_t");
+  const gdn2_status status = check(args, &call);
+  if (status == GDN2_OK) *bytes = gdn2_forward_bytes(&call.in);
+  return status;
+}

@@ -1,0 +1,41 @@
+/* The arena map: how the records of a worker lie in its part of the workspace. Each function measures when arena->base is NULL. */
+#ifndef GDN2_CHUNK_LAYOUT_H
+#define GDN2_CHUNK_LAYOUT_H
+#include "base/arena.h"
+#include "chunk/records.h"
+
+static inline gdn2_chunk gdn2_layout_chunk(gdn2_arena *arena, gdn2_shape s) {
+  const size_t C = GDN2_CHUNK, keys = C * (size_t)s.Kp, values = C * (size_t)s.Vp;
+  gdn2_chunk c = {0};
+  c.keys.alpha = gdn2_arena_floats(arena, keys);
+  c.keys.gamma = gdn2_arena_floats(arena, keys);
+  c.keys.q = gdn2_arena_floats(arena, keys);
+  c.keys.k = gdn2_arena_floats(arena, keys);
+  c.keys.bk = gdn2_arena_floats(arena, keys);
+  c.keys.EQ = gdn2_arena_floats(arena, 2 * keys);
+  c.scores.P = gdn2_arena_floats(arena, C * C);
+  c.scores.T = gdn2_arena_floats(arena, C * C);
+  c.scores.Ktail = gdn2_arena_floats(arena, keys);
+  c.X = gdn2_arena_floats(arena, 2 * values);
+  c.R = gdn2_arena_floats(arena, values);
+  return c;
+}
+
+static inline gdn2_grad gdn2_layout_grad(gdn2_arena *arena, gdn2_shape s) {
+  const size_t C = GDN2_CHUNK, keys = C * (size_t)s.Kp, values = C * (size_t)s.Vp, state = (size_t)s.Kp * (size_t)s.Vp;
+  gdn2_grad d = {0};
+  d.DY = gdn2_arena_floats(arena, 2 * values);
+  d.Rt = gdn2_arena_floats(arena, values);
+  d.dTP = gdn2_arena_floats(arena, 2 * C * C);
+  d.S0t = gdn2_arena_floats(arena, state);
+  d.dSt = gdn2_arena_floats(arena, state);
+  d.DYS = gdn2_arena_floats(arena, 2 * keys);
+  d.dKt = gdn2_arena_floats(arena, keys);
+  d.through = gdn2_arena_floats(arena, (size_t)s.Kp);
+  d.dq_pair = gdn2_arena_floats(arena, keys);
+  d.de_pair = gdn2_arena_floats(arena, keys);
+  d.dk_pair = gdn2_arena_floats(arena, keys);
+  d.dg_pair = gdn2_arena_floats(arena, keys);
+  return d;
+}
+#endif

@@ -1,0 +1,77 @@
+/* The records that flow between the stages of the exact engine: one struct per arrow.
+ *
+ * A chunk is n tokens, 1 <= n <= GDN2_CHUNK. Inside the engine rows are padded: Kp and Vp are K and V rounded up to
+ * GDN2_PAD floats. Padding channels of k, q, v, w hold 0, so that they add nothing to any sum; only the stages that read or write
+ * the caller's memory know where a row really ends. Equation numbers: docs/math.md. */
+#ifndef GDN2_CHUNK_RECORDS_H
+#define GDN2_CHUNK_RECORDS_H
+#include "base/view.h"
+
+/* 16 tokens: the scores cost C (K + V) multiply-adds per token beside the 3 K V of the state, so a small chunk is best on a CPU,
+ * and C (C + 1) / 2 exact pair decays stay cheap. A fixed number: results must not depend on the machine's preferences. */
+#define GDN2_CHUNK 16
+#define GDN2_PAD 16
+
+/* Sizes of one head. */
+typedef struct gdn2_shape {
+  int K, V, Kp, Vp;
+} gdn2_shape;
+
+static inline gdn2_shape gdn2_shape_of(int64_t K, int64_t V) {
+  const int k = (int)K, v = (int)V;
+  return (gdn2_shape){k, v, (k + GDN2_PAD - 1) / GDN2_PAD * GDN2_PAD, (v + GDN2_PAD - 1) / GDN2_PAD * GDN2_PAD};
+}
+
+/* The caller's inputs of one (batch, head). */
+typedef struct gdn2_head {
+  gdn2_rows q, k, v, g, b, w;
+  float scale;
+} gdn2_head;
+
+/* load -> everything: one chunk with its gates applied. gamma_t = alpha_1 ... alpha_t inside the chunk. */
+typedef struct gdn2_keys {
+  float *alpha; /* [n][Kp]   exp(g_t) */
+  float *gamma; /* [n][Kp]   running product of alpha */
+  float *q;     /* [n][Kp]   scale q */
+  float *k;     /* [n][Kp] */
+  float *bk;    /* [n][Kp]   b k */
+  float *EQ;    /* [2n][Kp]  rows 0..n-1: -E = -gamma b k; rows n..2n-1: Qg = gamma scale q */
+} gdn2_keys;
+
+/* scores -> solve, output, state. */
+typedef struct gdn2_scores {
+  float *P;     /* [C][C]   lower with diagonal: sum_c scale q_i k_j decay(j..i] */
+  float *T;     /* [C][C]   strictly lower:      sum_c b_i k_i k_j decay(j..i] */
+  float *Ktail; /* [n][Kp]  k_j decay(j..n] */
+} gdn2_scores;
+
+/* What the forward computes for one chunk; the backward keeps one per chunk of a segment. */
+typedef struct gdn2_chunk {
+  int n;
+  gdn2_keys keys;
+  gdn2_scores scores;
+  float *X; /* [2n][Vp]  EQ S0: rows 0..n-1 -E S0, rows n..2n-1 Qg S0 */
+  float *R; /* [n][Vp]   solution of (I + T) R = Z - E S0 */
+} gdn2_chunk;
+
+/* The backward's own records of one chunk. DY holds dX then dO, so that one product serves both. */
+typedef struct gdn2_grad {
+  float *DY;    /* [2n][Vp]  rows 0..n-1: dX; rows n..2n-1: dO */
+  float *Rt;    /* [Vp][C]   R transposed */
+  float *dTP;   /* [2n][C]   DY R^T: rows 0..n-1: dX R^T = -dT below the diagonal; rows n..2n-1: dO R^T = dP on and below it */
+  float *S0t;   /* [Vp][Kp]  S0 transposed */
+  float *dSt;   /* [Vp][Kp]  dS1 transposed */
+  float *DYS;   /* [2n][Kp]  DY S0^T: dX S0^T, then dO S0^T */
+  float *dKt;   /* [n][Kp]   R dS1^T: gradient of Ktail */
+  float *through; /* [Kp]    gamma_n rowsum(dS1 S0): what the whole chunk's decay passes straight through */
+  float *dq_pair; /* [n][Kp] sum_j dP_ij decay k_j */
+  float *de_pair; /* [n][Kp] sum_j dT_ij decay k_j */
+  float *dk_pair; /* [n][Kp] sum_i (dP_ij scale q_i + dT_ij b_i k_i) decay */
+  float *dg_pair; /* [n][Kp] pairs that straddle the token */
+} gdn2_grad;
+
+/* Where the gradients of one (batch, head) go. */
+typedef struct gdn2_head_grad {
+  gdn2_rows_out dq, dk, dv, dg, db, dw;
+} gdn2_head_grad;
+#endif

@@ -1,0 +1,84 @@
+/* The adjoint of solve and output.
+ *
+ *     dR = P^T dO + Ktail dS1                                        (20)   Ktail dS1 comes in the rows of dX
+ *     dX = (I + T)^-T dR                  backward substitution      (21)
+ *     through = gamma_n rowsum(dS1 S0)                               (28)
+ *     dv = w dX,  dw = v dX                                          (31)
+ *
+ * Cost: 2 C V multiply-adds per token, K V for (28). */
+#include "stage/exact.h"
+
+STAGE void stage_load_do(gdn2_shape s, gdn2_rows d_o, int64_t t0, int n, float *dO) {
+  for (int t = 0; t < n; t++)
+    for (int m = 0; m < s.Vp; m += VL)
+      v_store(dO + (ptrdiff_t)t * s.Vp + m, row_load(&d_o, t0 + t, m, s.V > m ? s.V - m : 0));
+}
+
+INLINE void adjoint_solve_group(gdn2_shape s, int n, const gdn2_scores *scores, int vecs, int m, float *DY) {
+  const float *dO = DY + (ptrdiff_t)n * s.Vp;
+  for (int j = n - 1; j >= 0; j--) {
+    vf r[8];
+    UNROLL
+    for (int x = 0; x < vecs; x++) r[x] = v_load(DY + (ptrdiff_t)j * s.Vp + m + x * VL);
+    for (int i = j; i < n; i++) {
+      const vf p = v_set1(scores->P[i * GDN2_CHUNK + j]);
+      UNROLL
+      for (int x = 0; x < vecs; x++) r[x] = v_fma(p, v_load(dO + (ptrdiff_t)i * s.Vp + m + x * VL), r[x]);
+    }
+    for (int i = j + 1; i < n; i++) {
+      const vf t = v_set1(scores->T[i * GDN2_CHUNK + j]);
+      UNROLL
+      for (int x = 0; x < vecs; x++) r[x] = v_fnma(t, v_load(DY + (ptrdiff_t)i * s.Vp + m + x * VL), r[x]);
+    }
+    UNROLL
+    for (int x = 0; x < vecs; x++) v_store(DY + (ptrdiff_t)j * s.Vp + m + x * VL, r[x]);
+  }
+}
+
+STAGE void stage_adjoint_solve(gdn2_shape s, int n, const gdn2_scores *scores, float *DY) {
+#define CALL(VECS, AT) adjoint_solve_group(s, n, scores, VECS, (AT)*VL, DY)
+  BY_GROUPS(s.Vp / VL, CALL);
+#undef CALL
+}
+
+STAGE void stage_through(gdn2_shape s, const float *S0t, const float *dSt, const float *gamma_n, float *out) {
+  for (int m = 0; m < s.Kp; m += VL) {
+    vf sum[4] = {v_zero(), v_zero(), v_zero(), v_zero()};
+    int c = 0;
+    for (; c + 4 <= s.V; c += 4) {
+      UNROLL
+      for (int x = 0; x < 4; x++) {
+        const ptrdiff_t at = (ptrdiff_t)(c + x) * s.Kp + m;
+        sum[x] = v_fma(v_load(S0t + at), v_load(dSt + at), sum[x]);
+      }
+    }
+    for (; c < s.V; c++) sum[0] = v_fma(v_load(S0t + (ptrdiff_t)c * s.Kp + m), v_load(dSt + (ptrdiff_t)c * s.Kp + m), sum[0]);
+    v_store(out + m, v_mul(v_load(gamma_n + m), v_add(v_add(sum[0], sum[1]), v_add(sum[2], sum[3]))));
+  }
+}
+
+/* Stores x as channels m.. of token t, or adds it to the token's sum where the output is one number per head. */
+INLINE void emit(const gdn2_rows_out *out, int64_t t, int m, int count, vf x, vf *sum) {
+  if (!out->at) return;
+  if (out->channel)
+    v_store_upto(out->at + t * out->step + m, x, count);
+  else
+    *sum = v_add(*sum, v_head(x, count));
+}
+
+INLINE void emit_sum(const gdn2_rows_out *out, int64_t t, vf sum) {
+  if (out->at && !out->channel) out->at[t * out->step] = v_sum(sum);
+}
+
+STAGE void stage_values(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, const float *dX, const gdn2_head_grad *out) {
+  for (int t = 0; t < n; t++) {
+    vf dv_sum = v_zero(), dw_sum = v_zero();
+    for (int m = 0; m < s.V; m += VL) {
+      const int count = s.V - m;
+      const vf dx = v_load(dX + (ptrdiff_t)t * s.Vp + m);
+      emit(&out->dv, t0 + t, m, count, v_mul(row_load(&head->w, t0 + t, m, count), dx), &dv_sum);
+      emit(&out->dw, t0 + t, m, count, v_mul(row_load(&head->v, t0 + t, m, count), dx), &dw_sum);
+    }
+    emit_sum(&out->dw, t0 + t, dw_sum);
+  }
+}

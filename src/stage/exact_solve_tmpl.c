@@ -1,0 +1,60 @@
+/* solve: what the chunk really writes; output: what it reads.
+ *
+ *     (I + T) R = Z - E S0,   Z = w v           forward substitution        (17)
+ *     O = Qg S0 + P R                                                       (18)
+ *
+ * Stable: T is never inverted; the substitution is the recurrence itself in another order, exact for repeated keys.
+ * Cost: C V multiply-adds per token for both; 4 to 8 independent sums hide their latency. */
+#include "stage/exact.h"
+
+INLINE void solve_group(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, const gdn2_scores *scores, const float *X, int vecs,
+                        int m, float *R) {
+  for (int i = 0; i < n; i++) {
+    const ptrdiff_t row = (ptrdiff_t)i * s.Vp + m;
+    vf r[8];
+    UNROLL
+    for (int x = 0; x < vecs; x++) {
+      const int c = m + x * VL, left = s.V - c, count = left < 0 ? 0 : left;
+      const vf z = v_mul(row_load(&head->w, t0 + i, c, count), row_load(&head->v, t0 + i, c, count));
+      r[x] = v_add(z, v_load(X + row + x * VL));
+    }
+    for (int j = 0; j < i; j++) {
+      const vf t = v_set1(scores->T[i * GDN2_CHUNK + j]);
+      UNROLL
+      for (int x = 0; x < vecs; x++) r[x] = v_fnma(t, v_load(R + (ptrdiff_t)j * s.Vp + m + x * VL), r[x]);
+    }
+    UNROLL
+    for (int x = 0; x < vecs; x++) v_store(R + row + x * VL, r[x]);
+  }
+}
+
+STAGE void stage_solve(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, const gdn2_scores *scores, const float *X, float *R) {
+#define CALL(VECS, AT) solve_group(s, head, t0, n, scores, X, VECS, (AT)*VL, R)
+  BY_GROUPS(s.Vp / VL, CALL);
+#undef CALL
+}
+
+INLINE void output_group(gdn2_shape s, int64_t t0, int n, const gdn2_scores *scores, const float *Xq, const float *R, int vecs, int m,
+                         gdn2_rows_out o) {
+  for (int i = 0; i < n; i++) {
+    vf r[8];
+    UNROLL
+    for (int x = 0; x < vecs; x++) r[x] = v_load(Xq + (ptrdiff_t)i * s.Vp + m + x * VL);
+    for (int j = 0; j <= i; j++) {
+      const vf p = v_set1(scores->P[i * GDN2_CHUNK + j]);
+      UNROLL
+      for (int x = 0; x < vecs; x++) r[x] = v_fma(p, v_load(R + (ptrdiff_t)j * s.Vp + m + x * VL), r[x]);
+    }
+    UNROLL
+    for (int x = 0; x < vecs; x++) {
+      const int left = s.V - m - x * VL;
+      if (left > 0) v_store_upto(o.at + (t0 + i) * o.step + m + x * VL, r[x], left);
+    }
+  }
+}
+
+STAGE void stage_output(gdn2_shape s, int64_t t0, int n, const gdn2_scores *scores, const float *Xq, const float *R, gdn2_rows_out o) {
+#define CALL(VECS, AT) output_group(s, t0, n, scores, Xq, R, VECS, (AT)*VL, o)
+  BY_GROUPS(s.Vp / VL, CALL);
+#undef CALL
+}
