@@ -8,9 +8,12 @@ static gdn2_status check_gradients(const gdn2_backward_args *args, gdn2_backward
     gdn2_view_out *view;
     gdn2_expect expect;
   } outputs[] = {
-      {&args->dq, &call->dq, gdn2_expect_tokens(in, "dq", in->K, 0, 0)}, {&args->dk, &call->dk, gdn2_expect_tokens(in, "dk", in->K, 0, 0)},
-      {&args->dv, &call->dv, gdn2_expect_tokens(in, "dv", in->V, 0, 0)}, {&args->dg, &call->dg, gdn2_expect_tokens(in, "dg", in->K, 0, 1)},
-      {&args->db, &call->db, gdn2_expect_tokens(in, "db", in->K, 0, 1)}, {&args->dw, &call->dw, gdn2_expect_tokens(in, "dw", in->V, 0, 1)},
+      {&args->dq, &call->dq, gdn2_expect_tokens(in, "dq", in->K, 0, 0)},
+      {&args->dk, &call->dk, gdn2_expect_tokens(in, "dk", in->K, 0, 0)},
+      {&args->dv, &call->dv, gdn2_expect_tokens(in, "dv", in->V, 0, 0)},
+      {&args->dg, &call->dg, gdn2_expect_tokens(in, "dg", in->K, 0, 1)},
+      {&args->db, &call->db, gdn2_expect_tokens(in, "db", in->K, 0, 1)},
+      {&args->dw, &call->dw, gdn2_expect_tokens(in, "dw", in->V, 0, 1)},
       {&args->dh0, &call->dh0, gdn2_expect_state(in, "dh0")},
   };
   for (size_t i = 0; i < sizeof outputs / sizeof *outputs; i++) {

@@ -15,7 +15,8 @@ static gdn2_status resolve_strides(const gdn2_expect *e, const int64_t given[4],
   for (int axis = 2; axis >= 0; axis--) {
     const int64_t below = e->size[axis + 1] > 0 ? e->size[axis + 1] : 1;
     if (__builtin_mul_overflow(stride[axis + 1], below, &stride[axis]))
-      return gdn2_fail(GDN2_ERR_SHAPE, "%s has %" PRId64 " x %" PRId64 " x %" PRId64 " x %" PRId64 " elements, more than memory can hold",
+      return gdn2_fail(GDN2_ERR_SHAPE,
+                       "%s has %" PRId64 " x %" PRId64 " x %" PRId64 " x %" PRId64 " elements, more than memory can hold",
                        e->name, e->size[0], e->size[1], e->size[2], e->size[3]);
   }
   return GDN2_OK;
@@ -30,8 +31,9 @@ static gdn2_status check_reach(const gdn2_expect *e, const int64_t stride[4]) {
     int bad = __builtin_mul_overflow(stride[axis], e->size[axis] - 1, &last);
     if (!bad) bad = last < 0 ? __builtin_add_overflow(low, last, &low) : __builtin_add_overflow(high, last, &high);
     if (bad || high > INT64_MAX / 8 || low < INT64_MIN / 8)
-      return gdn2_fail(GDN2_ERR_STRIDE, "%s: stride %" PRId64 " of the %s axis over %" PRId64 " elements is beyond the address space",
-                       e->name, stride[axis], axis_name(e, axis), e->size[axis]);
+      return gdn2_fail(GDN2_ERR_STRIDE,
+                       "%s: stride %" PRId64 " of the %s axis over %" PRId64 " elements is beyond the address space", e->name,
+                       stride[axis], axis_name(e, axis), e->size[axis]);
   }
   return GDN2_OK;
 }
@@ -66,7 +68,8 @@ static gdn2_status check_distinct(const gdn2_expect *e, const int64_t stride[4])
   return GDN2_OK;
 }
 
-static gdn2_status check_common(gdn2_dtype dtype, const void *data, const int64_t given[4], const gdn2_expect *e, int64_t stride[4]) {
+static gdn2_status check_common(gdn2_dtype dtype, const void *data, const int64_t given[4], const gdn2_expect *e,
+                                int64_t stride[4]) {
   if (dtype != GDN2_F32) return gdn2_fail(GDN2_ERR_DTYPE, "%s: dtype is %d; it must be GDN2_F32 (0)", e->name, (int)dtype);
   if ((uintptr_t)data % sizeof(float))
     return gdn2_fail(GDN2_ERR_ARGUMENT, "%s: data is %p; it must be aligned to its element size, 4", e->name, data);
@@ -80,8 +83,9 @@ static gdn2_status absent(const gdn2_expect *e) {
   int64_t count = 1;
   for (int axis = 0; axis < 4; axis++) count = e->size[axis] == 0 ? 0 : count;
   if (!e->required || count == 0) return GDN2_OK;
-  return gdn2_fail(GDN2_ERR_ARGUMENT, "%s: data is NULL; it must point to %" PRId64 " x %" PRId64 " x %" PRId64 " x %" PRId64 " elements",
-                   e->name, e->size[0], e->size[1], e->size[2], e->size[3]);
+  return gdn2_fail(GDN2_ERR_ARGUMENT,
+                   "%s: data is NULL; it must point to %" PRId64 " x %" PRId64 " x %" PRId64 " x %" PRId64 " elements", e->name,
+                   e->size[0], e->size[1], e->size[2], e->size[3]);
 }
 
 gdn2_status gdn2_check_input(const gdn2_input *tensor, const gdn2_expect *expect, gdn2_view *view) {

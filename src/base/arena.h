@@ -5,6 +5,9 @@
 #include <stddef.h>
 
 #define GDN2_ALIGN 64
+/* Between two pieces: rows of one chunk lie in a dozen arrays whose sizes are powers of 2; without an offset they would all fall
+ * into the same cache sets and push each other out. */
+#define GDN2_STAGGER (5 * GDN2_ALIGN)
 
 typedef struct gdn2_arena {
   char *base;
@@ -15,7 +18,7 @@ typedef struct gdn2_arena {
 static inline float *gdn2_arena_floats(gdn2_arena *arena, size_t count) {
   const size_t bytes = (count * sizeof(float) + GDN2_ALIGN - 1) / GDN2_ALIGN * GDN2_ALIGN;
   char *at = arena->base ? arena->base + arena->used : NULL;
-  arena->used += bytes;
+  arena->used += bytes + GDN2_STAGGER;
   return (float *)(void *)at;
 }
 #endif

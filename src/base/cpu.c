@@ -6,12 +6,18 @@ static const struct {
   uint32_t bit;
   const char *name;
 } names[] = {
-    {GDN2_CPU_AVX2, "avx2"},         {GDN2_CPU_FMA, "fma"},
-    {GDN2_CPU_F16C, "f16c"},         {GDN2_CPU_AVX512F, "avx512f"},
-    {GDN2_CPU_AVX512CD, "avx512cd"}, {GDN2_CPU_AVX512BW, "avx512bw"},
-    {GDN2_CPU_AVX512DQ, "avx512dq"}, {GDN2_CPU_AVX512VL, "avx512vl"},
-    {GDN2_CPU_AVX512_BF16, "avx512_bf16"}, {GDN2_CPU_AVX512_FP16, "avx512_fp16"},
-    {GDN2_CPU_AMX_TILE, "amx_tile"}, {GDN2_CPU_AMX_BF16, "amx_bf16"},
+    {GDN2_CPU_AVX2, "avx2"},
+    {GDN2_CPU_FMA, "fma"},
+    {GDN2_CPU_F16C, "f16c"},
+    {GDN2_CPU_AVX512F, "avx512f"},
+    {GDN2_CPU_AVX512CD, "avx512cd"},
+    {GDN2_CPU_AVX512BW, "avx512bw"},
+    {GDN2_CPU_AVX512DQ, "avx512dq"},
+    {GDN2_CPU_AVX512VL, "avx512vl"},
+    {GDN2_CPU_AVX512_BF16, "avx512_bf16"},
+    {GDN2_CPU_AVX512_FP16, "avx512_fp16"},
+    {GDN2_CPU_AMX_TILE, "amx_tile"},
+    {GDN2_CPU_AMX_BF16, "amx_bf16"},
 };
 
 const char *gdn2_cpu_feature_name(uint32_t bit) {

@@ -1,4 +1,5 @@
-/* The arena map: how the records of a worker lie in its part of the workspace. Each function measures when arena->base is NULL. */
+/* The arena map: how the records of a worker lie in its part of the workspace. Each function measures when arena->base is NULL.
+ */
 #ifndef GDN2_CHUNK_LAYOUT_H
 #define GDN2_CHUNK_LAYOUT_H
 #include "base/arena.h"

@@ -56,13 +56,13 @@ typedef struct gdn2_chunk {
 
 /* The backward's own records of one chunk. DY holds dX then dO, so that one product serves both. */
 typedef struct gdn2_grad {
-  float *DY;    /* [2n][Vp]  rows 0..n-1: dX; rows n..2n-1: dO */
-  float *Rt;    /* [Vp][C]   R transposed */
-  float *dTP;   /* [2n][C]   DY R^T: rows 0..n-1: dX R^T = -dT below the diagonal; rows n..2n-1: dO R^T = dP on and below it */
-  float *S0t;   /* [Vp][Kp]  S0 transposed */
-  float *dSt;   /* [Vp][Kp]  dS1 transposed */
-  float *DYS;   /* [2n][Kp]  DY S0^T: dX S0^T, then dO S0^T */
-  float *dKt;   /* [n][Kp]   R dS1^T: gradient of Ktail */
+  float *DY;      /* [2n][Vp]  rows 0..n-1: dX; rows n..2n-1: dO */
+  float *Rt;      /* [Vp][C]   R transposed */
+  float *dTP;     /* [2n][C]   DY R^T: rows 0..n-1: dX R^T = -dT below the diagonal; rows n..2n-1: dO R^T = dP on and below it */
+  float *S0t;     /* [Vp][Kp]  S0 transposed */
+  float *dSt;     /* [Vp][Kp]  dS1 transposed */
+  float *DYS;     /* [2n][Kp]  DY S0^T: dX S0^T, then dO S0^T */
+  float *dKt;     /* [n][Kp]   R dS1^T: gradient of Ktail */
   float *through; /* [Kp]    gamma_n rowsum(dS1 S0): what the whole chunk's decay passes straight through */
   float *dq_pair; /* [n][Kp] sum_j dP_ij decay k_j */
   float *de_pair; /* [n][Kp] sum_j dT_ij decay k_j */

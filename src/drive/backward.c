@@ -117,7 +117,8 @@ static void replay_segment(const head_work *w, int64_t segment, int64_t first, i
   }
 }
 
-/* dS0 = diag(gamma_n) dS1 + Qg^T dO - E^T dX, in place                                                                     (33) */
+/* dS0 = diag(gamma_n) dS1 + Qg^T dO - E^T dX, in place                                                                     (33)
+ */
 static void state_adjoint(const head_work *w, const gdn2_chunk *c, float *dS) {
   const gdn2_shape s = w->s;
   const float *gamma_n = c->keys.gamma + (ptrdiff_t)(c->n - 1) * s.Kp;
@@ -181,9 +182,9 @@ static void backward_task(void *context, int64_t task, int worker) {
   w.slot = lay_slot(&arena, w.s, w.plan);
   w.head = gdn2_head_of(in, batch, h);
   w.d_o = gdn2_view_rows(&call->d_o, batch, h, 0.0f);
-  w.out = (gdn2_head_grad){
-      gdn2_view_rows_out(&call->dq, batch, h), gdn2_view_rows_out(&call->dk, batch, h), gdn2_view_rows_out(&call->dv, batch, h),
-      gdn2_view_rows_out(&call->dg, batch, h), gdn2_view_rows_out(&call->db, batch, h), gdn2_view_rows_out(&call->dw, batch, h)};
+  w.out = (gdn2_head_grad){gdn2_view_rows_out(&call->dq, batch, h), gdn2_view_rows_out(&call->dk, batch, h),
+                           gdn2_view_rows_out(&call->dv, batch, h), gdn2_view_rows_out(&call->dg, batch, h),
+                           gdn2_view_rows_out(&call->db, batch, h), gdn2_view_rows_out(&call->dw, batch, h)};
   w.want_keys = w.out.dq.at || w.out.dk.at || w.out.dg.at || w.out.db.at;
 
   stage->state_load(w.s, gdn2_view_state(&call->dh_final, batch, h), w.slot.dS);

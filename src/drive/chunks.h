@@ -30,7 +30,8 @@ static inline void gdn2_chunk_forward(const gdn2_table *table, gdn2_shape s, con
   stage->solve(s, head, t0, c->n, &c->scores, c->X, c->R);
 }
 
-/* S1 = diag(gamma_n) S0 + Ktail^T R                                                                                        (19) */
+/* S1 = diag(gamma_n) S0 + Ktail^T R                                                                                        (19)
+ */
 static inline void gdn2_chunk_state(const gdn2_table *table, gdn2_shape s, const gdn2_chunk *c, const float *S0, float *S1) {
   const float *gamma_n = c->keys.gamma + (ptrdiff_t)(c->n - 1) * s.Kp;
   table->matrix.mul_decay(s.K, s.Vp, c->n, c->scores.Ktail, 1, s.Kp, c->R, s.Vp, gamma_n, S0, s.Vp, S1, s.Vp);

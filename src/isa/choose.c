@@ -55,7 +55,7 @@ gdn2_status gdn2_isa_choose(gdn2_isa wanted, gdn2_isa *chosen) {
   if (!chosen) return gdn2_fail(GDN2_ERR_ARGUMENT, "chosen is NULL; it must point to a gdn2_isa");
   const gdn2_table *table = NULL;
   const gdn2_status status = gdn2_table_choose(wanted, &table);
-  if (status == GDN2_OK) *chosen = table->isa;
+  if (table) *chosen = table->isa;
   return status;
 }
 

@@ -2,9 +2,9 @@
 #include <immintrin.h>
 
 #define VL 16
-/* Register tile of the matrix products: rows x vectors; 8 x 3 sums + 3 + 1 of 32 registers. */
-#define TILE_ROWS 8
-#define TILE_VECS 3
+/* Register tile of the matrix products: rows x vectors; 6 x 4 sums + 4 + 1 of 32 registers. */
+#define TILE_ROWS 6
+#define TILE_VECS 4
 
 typedef __m512 vf;
 typedef __mmask16 vm;

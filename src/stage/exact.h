@@ -4,6 +4,7 @@
 #ifndef GDN2_STAGE_EXACT_H
 #define GDN2_STAGE_EXACT_H
 #include "chunk/records.h"
+#include "gdn2.h"
 
 typedef struct gdn2_exact_stages {
   /* S [K][Vp] <- the caller's state (zeros if absent), and back. */

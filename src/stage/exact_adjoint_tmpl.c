@@ -10,8 +10,7 @@
 
 STAGE void stage_load_do(gdn2_shape s, gdn2_rows d_o, int64_t t0, int n, float *dO) {
   for (int t = 0; t < n; t++)
-    for (int m = 0; m < s.Vp; m += VL)
-      v_store(dO + (ptrdiff_t)t * s.Vp + m, row_load(&d_o, t0 + t, m, s.V > m ? s.V - m : 0));
+    for (int m = 0; m < s.Vp; m += VL) v_store(dO + (ptrdiff_t)t * s.Vp + m, row_load(&d_o, t0 + t, m, s.V > m ? s.V - m : 0));
 }
 
 INLINE void adjoint_solve_group(gdn2_shape s, int n, const gdn2_scores *scores, int vecs, int m, float *DY) {
@@ -41,20 +40,23 @@ STAGE void stage_adjoint_solve(gdn2_shape s, int n, const gdn2_scores *scores, f
 #undef CALL
 }
 
-STAGE void stage_through(gdn2_shape s, const float *S0t, const float *dSt, const float *gamma_n, float *out) {
-  for (int m = 0; m < s.Kp; m += VL) {
-    vf sum[4] = {v_zero(), v_zero(), v_zero(), v_zero()};
-    int c = 0;
-    for (; c + 4 <= s.V; c += 4) {
-      UNROLL
-      for (int x = 0; x < 4; x++) {
-        const ptrdiff_t at = (ptrdiff_t)(c + x) * s.Kp + m;
-        sum[x] = v_fma(v_load(S0t + at), v_load(dSt + at), sum[x]);
-      }
-    }
-    for (; c < s.V; c++) sum[0] = v_fma(v_load(S0t + (ptrdiff_t)c * s.Kp + m), v_load(dSt + (ptrdiff_t)c * s.Kp + m), sum[0]);
-    v_store(out + m, v_mul(v_load(gamma_n + m), v_add(v_add(sum[0], sum[1]), v_add(sum[2], sum[3]))));
+INLINE void through_group(gdn2_shape s, const float *S0t, const float *dSt, const float *gamma_n, int vecs, int m, float *out) {
+  vf sum[8];
+  UNROLL
+  for (int x = 0; x < vecs; x++) sum[x] = v_zero();
+  for (int c = 0; c < s.V; c++) {
+    const ptrdiff_t at = (ptrdiff_t)c * s.Kp + m;
+    UNROLL
+    for (int x = 0; x < vecs; x++) sum[x] = v_fma(v_load(S0t + at + x * VL), v_load(dSt + at + x * VL), sum[x]);
   }
+  UNROLL
+  for (int x = 0; x < vecs; x++) v_store(out + m + x * VL, v_mul(v_load(gamma_n + m + x * VL), sum[x]));
+}
+
+STAGE void stage_through(gdn2_shape s, const float *S0t, const float *dSt, const float *gamma_n, float *out) {
+#define CALL(VECS, AT) through_group(s, S0t, dSt, gamma_n, VECS, (AT)*VL, out)
+  BY_GROUPS(s.Kp / VL, CALL);
+#undef CALL
 }
 
 /* Stores x as channels m.. of token t, or adds it to the token's sum where the output is one number per head. */

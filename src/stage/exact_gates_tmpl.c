@@ -45,7 +45,7 @@ INLINE void gates_vector(gdn2_shape s, const gdn2_head *head, int64_t t0, const 
 }
 
 STAGE void stage_gates(gdn2_shape s, const gdn2_head *head, int64_t t0, const gdn2_chunk *chunk, const gdn2_grad *grad,
-                 const gdn2_head_grad *out) {
+                       const gdn2_head_grad *out) {
   gate_sums sums[GDN2_CHUNK];
   for (int t = 0; t < chunk->n; t++) sums[t] = (gate_sums){v_zero(), v_zero(), v_zero(), v_zero()};
   for (int m = 0; m < s.K; m += VL) gates_vector(s, head, t0, chunk, grad, m, s.K - m, out, sums);

@@ -7,8 +7,8 @@
  * Cost: C V multiply-adds per token for both; 4 to 8 independent sums hide their latency. */
 #include "stage/exact.h"
 
-INLINE void solve_group(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, const gdn2_scores *scores, const float *X, int vecs,
-                        int m, float *R) {
+INLINE void solve_group(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, const gdn2_scores *scores, const float *X,
+                        int vecs, int m, float *R) {
   for (int i = 0; i < n; i++) {
     const ptrdiff_t row = (ptrdiff_t)i * s.Vp + m;
     vf r[8];
@@ -28,14 +28,15 @@ INLINE void solve_group(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, 
   }
 }
 
-STAGE void stage_solve(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, const gdn2_scores *scores, const float *X, float *R) {
+STAGE void stage_solve(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, const gdn2_scores *scores, const float *X,
+                       float *R) {
 #define CALL(VECS, AT) solve_group(s, head, t0, n, scores, X, VECS, (AT)*VL, R)
   BY_GROUPS(s.Vp / VL, CALL);
 #undef CALL
 }
 
-INLINE void output_group(gdn2_shape s, int64_t t0, int n, const gdn2_scores *scores, const float *Xq, const float *R, int vecs, int m,
-                         gdn2_rows_out o) {
+INLINE void output_group(gdn2_shape s, int64_t t0, int n, const gdn2_scores *scores, const float *Xq, const float *R, int vecs,
+                         int m, gdn2_rows_out o) {
   for (int i = 0; i < n; i++) {
     vf r[8];
     UNROLL
@@ -53,7 +54,8 @@ INLINE void output_group(gdn2_shape s, int64_t t0, int n, const gdn2_scores *sco
   }
 }
 
-STAGE void stage_output(gdn2_shape s, int64_t t0, int n, const gdn2_scores *scores, const float *Xq, const float *R, gdn2_rows_out o) {
+STAGE void stage_output(gdn2_shape s, int64_t t0, int n, const gdn2_scores *scores, const float *Xq, const float *R,
+                        gdn2_rows_out o) {
 #define CALL(VECS, AT) output_group(s, t0, n, scores, Xq, R, VECS, (AT)*VL, o)
   BY_GROUPS(s.Vp / VL, CALL);
 #undef CALL

@@ -10,53 +10,59 @@
 
 typedef enum { PRODUCT_SET, PRODUCT_ADD, PRODUCT_SUB, PRODUCT_DECAY } product_kind;
 
+/* Rows of a tile in a panel narrower than TILE_VECS: enough independent sums to hide the latency of one. */
+#define NARROW_ROWS 8
+#define MOST_ROWS (TILE_ROWS > NARROW_ROWS ? TILE_ROWS : NARROW_ROWS)
+
 /* One tile of `rows` x `vecs` vectors; the last vector has `tail` floats. rows, vecs and kind are constants. */
-INLINE void product_tile(product_kind kind, int rows, int vecs, int tail, int k, const float *A, ptrdiff_t a_row,
-                         ptrdiff_t a_col, const float *B, ptrdiff_t ldb, const float *decay, const float *C0, ptrdiff_t ldc0,
-                         float *C, ptrdiff_t ldc) {
-  vf c[TILE_ROWS][TILE_VECS];
+INLINE void product_tile(product_kind kind, int rows, int vecs, int tail, int k, const float *A, ptrdiff_t a_row, ptrdiff_t a_col,
+                         const float *B, ptrdiff_t ldb, const float *decay, const float *C0, ptrdiff_t ldc0, float *C,
+                         ptrdiff_t ldc) {
+  vf c[MOST_ROWS][TILE_VECS];
   UNROLL
-  for (int i = 0; i < rows; i++) {
+  for (int i = 0; i < rows; i++, C0 += ldc0) {
     UNROLL
     for (int j = 0; j < vecs; j++) {
       const int count = j == vecs - 1 ? tail : VL;
       if (kind == PRODUCT_SET)
         c[i][j] = v_zero();
       else
-        c[i][j] = v_load_upto(C0 + i * ldc0 + j * VL, count);
+        c[i][j] = v_load_upto(C0 + j * VL, count);
       if (kind == PRODUCT_DECAY) c[i][j] = v_mul(v_set1(decay[i]), c[i][j]);
     }
   }
-  for (int p = 0; p < k; p++) {
+  for (int p = 0; p < k; p++, A += a_col, B += ldb) {
     vf b[TILE_VECS];
     UNROLL
-    for (int j = 0; j < vecs; j++) b[j] = v_load_upto(B + p * ldb + j * VL, j == vecs - 1 ? tail : VL);
+    for (int j = 0; j < vecs; j++) b[j] = v_load_upto(B + j * VL, j == vecs - 1 ? tail : VL);
     UNROLL
     for (int i = 0; i < rows; i++) {
-      const vf a = v_set1(A[i * a_row + p * a_col]);
+      const vf a = v_set1(A[i * a_row]);
       UNROLL
       for (int j = 0; j < vecs; j++) c[i][j] = kind == PRODUCT_SUB ? v_fnma(a, b[j], c[i][j]) : v_fma(a, b[j], c[i][j]);
     }
   }
   UNROLL
-  for (int i = 0; i < rows; i++) {
+  for (int i = 0; i < rows; i++, C += ldc) {
     UNROLL
-    for (int j = 0; j < vecs; j++) v_store_upto(C + i * ldc + j * VL, c[i][j], j == vecs - 1 ? tail : VL);
+    for (int j = 0; j < vecs; j++) v_store_upto(C + j * VL, c[i][j], j == vecs - 1 ? tail : VL);
   }
 }
 
-/* All rows of one column panel of `vecs` vectors. */
+/* All rows of one column panel of `vecs` vectors. Rows left over by the full tiles go in fours, twos and one: two fours are
+ * better than a full tile and a two, whose few sums would wait for each other. */
 INLINE void product_panel(product_kind kind, int vecs, int tail, int m, int k, const float *A, ptrdiff_t a_row, ptrdiff_t a_col,
                           const float *B, ptrdiff_t ldb, const float *decay, const float *C0, ptrdiff_t ldc0, float *C,
                           ptrdiff_t ldc) {
+  const int full = vecs == TILE_VECS ? TILE_ROWS : NARROW_ROWS;
+#define TILE(ROWS)                                                                                                               \
+  product_tile(kind, ROWS, vecs, tail, k, A + i * a_row, a_row, a_col, B, ldb, decay + i, C0 + i * ldc0, ldc0, C + i * ldc, ldc)
   int i = 0;
-  for (; i + TILE_ROWS <= m; i += TILE_ROWS)
-    product_tile(kind, TILE_ROWS, vecs, tail, k, A + i * a_row, a_row, a_col, B, ldb, decay + i, C0 + i * ldc0, ldc0,
-                 C + i * ldc, ldc);
-  for (; i + 2 <= m; i += 2)
-    product_tile(kind, 2, vecs, tail, k, A + i * a_row, a_row, a_col, B, ldb, decay + i, C0 + i * ldc0, ldc0, C + i * ldc, ldc);
-  for (; i < m; i++)
-    product_tile(kind, 1, vecs, tail, k, A + i * a_row, a_row, a_col, B, ldb, decay + i, C0 + i * ldc0, ldc0, C + i * ldc, ldc);
+  for (; m - i >= full && !(full == 6 && m - i == 8); i += full) TILE(full);
+  for (; m - i >= 4; i += 4) TILE(4);
+  for (; m - i >= 2; i += 2) TILE(2);
+  for (; m - i >= 1; i += 1) TILE(1);
+#undef TILE
 }
 
 INLINE void product(product_kind kind, int m, int n, int k, const float *A, ptrdiff_t a_row, ptrdiff_t a_col, const float *B,
@@ -64,13 +70,20 @@ INLINE void product(product_kind kind, int m, int n, int k, const float *A, ptrd
   int j = 0;
   for (; j + TILE_VECS * VL <= n; j += TILE_VECS * VL)
     product_panel(kind, TILE_VECS, VL, m, k, A, a_row, a_col, B + j, ldb, decay, C0 + j, ldc0, C + j, ldc);
+  if (TILE_VECS > 2 && j + 2 * VL <= n) {
+    product_panel(kind, 2, VL, m, k, A, a_row, a_col, B + j, ldb, decay, C0 + j, ldc0, C + j, ldc);
+    j += 2 * VL;
+  }
   for (; j + VL <= n; j += VL) product_panel(kind, 1, VL, m, k, A, a_row, a_col, B + j, ldb, decay, C0 + j, ldc0, C + j, ldc);
   if (j < n) product_panel(kind, 1, n - j, m, k, A, a_row, a_col, B + j, ldb, decay, C0 + j, ldc0, C + j, ldc);
 }
 
 STAGE void mul_set(int m, int n, int k, const float *A, ptrdiff_t a_row, ptrdiff_t a_col, const float *B, ptrdiff_t ldb, float *C,
                    ptrdiff_t ldc) {
-  product(PRODUCT_SET, m, n, k, A, a_row, a_col, B, ldb, C, C, ldc, C, ldc);
+  if (a_col == 1)
+    product(PRODUCT_SET, m, n, k, A, a_row, 1, B, ldb, C, C, ldc, C, ldc);
+  else
+    product(PRODUCT_SET, m, n, k, A, a_row, a_col, B, ldb, C, C, ldc, C, ldc);
 }
 
 STAGE void mul_add(int m, int n, int k, const float *A, ptrdiff_t a_row, ptrdiff_t a_col, const float *B, ptrdiff_t ldb, float *C,
@@ -85,7 +98,10 @@ STAGE void mul_sub(int m, int n, int k, const float *A, ptrdiff_t a_row, ptrdiff
 
 STAGE void mul_decay(int m, int n, int k, const float *A, ptrdiff_t a_row, ptrdiff_t a_col, const float *B, ptrdiff_t ldb,
                      const float *decay, const float *C0, ptrdiff_t ldc0, float *C, ptrdiff_t ldc) {
-  product(PRODUCT_DECAY, m, n, k, A, a_row, a_col, B, ldb, decay, C0, ldc0, C, ldc);
+  if (a_row == 1)
+    product(PRODUCT_DECAY, m, n, k, A, 1, a_col, B, ldb, decay, C0, ldc0, C, ldc);
+  else
+    product(PRODUCT_DECAY, m, n, k, A, a_row, a_col, B, ldb, decay, C0, ldc0, C, ldc);
 }
 
 STAGE void transpose(int m, int n, const float *A, ptrdiff_t lda, float *At, ptrdiff_t ldat) {

@@ -19,17 +19,17 @@ INLINE vf v_head(vf x, int count) {
 /* Calls CALL(vectors, first vector) over groups of GROUP vectors, then 4, 2 and 1, so that each call has a constant size and
  * enough independent sums to hide the latency of an addition. */
 #define GROUP (TILE_ROWS * TILE_VECS >= 24 ? 8 : 4)
-#define BY_GROUPS(VECTORS, CALL)                                                                                                   \
-  do {                                                                                                                             \
-    int at = 0;                                                                                                                    \
-    for (; at + GROUP <= (VECTORS); at += GROUP) CALL(GROUP, at);                                                                  \
-    if (GROUP > 4 && at + 4 <= (VECTORS)) {                                                                                        \
-      CALL(4, at);                                                                                                                 \
-      at += 4;                                                                                                                     \
-    }                                                                                                                              \
-    if (at + 2 <= (VECTORS)) {                                                                                                     \
-      CALL(2, at);                                                                                                                 \
-      at += 2;                                                                                                                     \
-    }                                                                                                                              \
-    if (at < (VECTORS)) CALL(1, at);                                                                                               \
+#define BY_GROUPS(VECTORS, CALL)                                                                                                 \
+  do {                                                                                                                           \
+    int at = 0;                                                                                                                  \
+    for (; at + GROUP <= (VECTORS); at += GROUP) CALL(GROUP, at);                                                                \
+    if (GROUP > 4 && at + 4 <= (VECTORS)) {                                                                                      \
+      CALL(4, at);                                                                                                               \
+      at += 4;                                                                                                                   \
+    }                                                                                                                            \
+    if (at + 2 <= (VECTORS)) {                                                                                                   \
+      CALL(2, at);                                                                                                               \
+      at += 2;                                                                                                                   \
+    }                                                                                                                            \
+    if (at < (VECTORS)) CALL(1, at);                                                                                             \
   } while (0)
