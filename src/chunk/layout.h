@@ -5,14 +5,19 @@
 #include "base/arena.h"
 #include "chunk/records.h"
 
-static inline gdn2_chunk gdn2_layout_chunk(gdn2_arena *arena, gdn2_shape s) {
+/* kept: see gdn2_keys. */
+static inline gdn2_chunk gdn2_layout_chunk(gdn2_arena *arena, gdn2_shape s, int kept) {
   const size_t C = GDN2_CHUNK, keys = C * (size_t)s.Kp, values = C * (size_t)s.Vp;
   gdn2_chunk c = {0};
-  c.keys.alpha = gdn2_arena_floats(arena, keys);
-  c.keys.gamma = gdn2_arena_floats(arena, keys);
-  c.keys.q = gdn2_arena_floats(arena, keys);
-  c.keys.k = gdn2_arena_floats(arena, keys);
-  c.keys.bk = gdn2_arena_floats(arena, keys);
+  c.keys.kept = kept;
+  c.keys.ld = kept ? s.Kp : GDN2_GROUP;
+  const size_t group = C * (size_t)c.keys.ld;
+  c.keys.alpha = gdn2_arena_floats(arena, group);
+  c.keys.gamma = kept ? gdn2_arena_floats(arena, group) : NULL;
+  c.keys.q = gdn2_arena_floats(arena, group);
+  c.keys.k = kept ? gdn2_arena_floats(arena, group) : NULL;
+  c.keys.bk = gdn2_arena_floats(arena, group);
+  c.keys.gamma_n = gdn2_arena_floats(arena, (size_t)s.Kp);
   c.keys.EQ = gdn2_arena_floats(arena, 2 * keys);
   c.scores.P = gdn2_arena_floats(arena, C * C);
   c.scores.T = gdn2_arena_floats(arena, C * C);

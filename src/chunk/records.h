@@ -11,6 +11,8 @@
  * and C (C + 1) / 2 exact pair decays stay cheap. A fixed number: results must not depend on the machine's preferences. */
 #define GDN2_CHUNK 16
 #define GDN2_PAD 16
+/* Channels that pass through load and scores together; no group of vectors is wider. */
+#define GDN2_GROUP 128
 
 /* Sizes of one head. */
 typedef struct gdn2_shape {
@@ -28,20 +30,24 @@ typedef struct gdn2_head {
   float scale;
 } gdn2_head;
 
-/* load -> everything: one chunk with its gates applied. gamma_t = alpha_1 ... alpha_t inside the chunk. */
+/* load -> everything: one chunk with its gates applied. gamma_t = alpha_1 ... alpha_t inside the chunk.
+ * kept: the first five arrays hold all channels, ld = Kp. Otherwise they hold one group of channels at a time, which stays in the
+ * first-level cache between load and scores, and nobody needs them afterwards; gamma and k are then not stored. */
 typedef struct gdn2_keys {
-  float *alpha; /* [n][Kp]   exp(g_t) */
-  float *gamma; /* [n][Kp]   running product of alpha */
-  float *q;     /* [n][Kp]   scale q */
-  float *k;     /* [n][Kp] */
-  float *bk;    /* [n][Kp]   b k */
-  float *EQ;    /* [2n][Kp]  rows 0..n-1: -E = -gamma b k; rows n..2n-1: Qg = gamma scale q */
+  int kept, ld;
+  float *alpha;   /* [n][ld]   exp(g_t) */
+  float *gamma;   /* [n][ld]   running product of alpha */
+  float *q;       /* [n][ld]   scale q */
+  float *k;       /* [n][ld] */
+  float *bk;      /* [n][ld]   b k */
+  float *gamma_n; /* [Kp]      decay of the whole chunk */
+  float *EQ;      /* [2n][Kp]  rows 0..n-1: -E = -gamma b k; rows n..2n-1: Qg = gamma scale q */
 } gdn2_keys;
 
-/* scores -> solve, output, state. */
+/* scores -> solve, output, state. P and T lie column by column: element (i, j) is at [j * C + i]. */
 typedef struct gdn2_scores {
-  float *P;     /* [C][C]   lower with diagonal: sum_c scale q_i k_j decay(j..i] */
-  float *T;     /* [C][C]   strictly lower:      sum_c b_i k_i k_j decay(j..i] */
+  float *P;     /* [C][C]   i >= j: sum_c scale q_i k_j decay(j..i] */
+  float *T;     /* [C][C]   i > j:  sum_c b_i k_i k_j decay(j..i] */
   float *Ktail; /* [n][Kp]  k_j decay(j..n] */
 } gdn2_scores;
 

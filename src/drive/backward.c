@@ -33,7 +33,7 @@ typedef struct {
 } backward_slot;
 
 static float *lay_replay(gdn2_arena *arena, gdn2_shape s, gdn2_chunk *c) {
-  *c = gdn2_layout_chunk(arena, s);
+  *c = gdn2_layout_chunk(arena, s, 1);
   return gdn2_arena_floats(arena, (size_t)s.Kp * (size_t)s.Vp);
 }
 
@@ -121,8 +121,8 @@ static void replay_segment(const head_work *w, int64_t segment, int64_t first, i
  */
 static void state_adjoint(const head_work *w, const gdn2_chunk *c, float *dS) {
   const gdn2_shape s = w->s;
-  const float *gamma_n = c->keys.gamma + (ptrdiff_t)(c->n - 1) * s.Kp;
-  w->in->table->matrix.mul_decay(s.K, s.Vp, 2 * c->n, c->keys.EQ, 1, s.Kp, w->slot.grad.DY, s.Vp, gamma_n, dS, s.Vp, dS, s.Vp);
+  w->in->table->matrix.mul_decay(s.K, s.Vp, 2 * c->n, c->keys.EQ, 1, s.Kp, w->slot.grad.DY, s.Vp, c->keys.gamma_n, dS, s.Vp, dS,
+                                 s.Vp);
 }
 
 /* Gradients of the keys' side: everything that needs S0^T and dS1^T. */
@@ -138,7 +138,7 @@ static void keys_adjoint(head_work *w, int64_t t0, const gdn2_chunk *c, const fl
   matrix->transpose(s.K, s.V, w->slot.dS, s.Vp, grad->dSt, s.Kp);
   matrix->mul_set(2 * n, s.Kp, s.V, grad->DY, s.Vp, 1, grad->S0t, s.Kp, grad->DYS, s.Kp);
   matrix->mul_set(n, s.Kp, s.V, c->R, s.Vp, 1, grad->dSt, s.Kp, grad->dKt, s.Kp);
-  stage->through(s, grad->S0t, grad->dSt, c->keys.gamma + (ptrdiff_t)(n - 1) * s.Kp, grad->through);
+  stage->through(s, grad->S0t, grad->dSt, c->keys.gamma_n, grad->through);
   stage->intra(s, n, &c->keys, grad);
   stage->gates(s, &w->head, t0, c, grad, &w->out);
 }

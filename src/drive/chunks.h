@@ -24,8 +24,7 @@ static inline void gdn2_chunk_forward(const gdn2_table *table, gdn2_shape s, con
                                       int with_queries, const float *S0, gdn2_chunk *c) {
   const gdn2_exact_stages *stage = &table->exact;
   c->n = gdn2_chunk_length(T, t0);
-  stage->load(s, head, t0, c->n, &c->keys);
-  stage->scores(s, &c->keys, c->n, &c->scores);
+  stage->scores(s, head, t0, c->n, &c->keys, &c->scores);
   table->matrix.mul_set(with_queries ? 2 * c->n : c->n, s.Vp, s.K, c->keys.EQ, s.Kp, 1, S0, s.Vp, c->X, s.Vp);
   stage->solve(s, head, t0, c->n, &c->scores, c->X, c->R);
 }
@@ -33,7 +32,6 @@ static inline void gdn2_chunk_forward(const gdn2_table *table, gdn2_shape s, con
 /* S1 = diag(gamma_n) S0 + Ktail^T R                                                                                        (19)
  */
 static inline void gdn2_chunk_state(const gdn2_table *table, gdn2_shape s, const gdn2_chunk *c, const float *S0, float *S1) {
-  const float *gamma_n = c->keys.gamma + (ptrdiff_t)(c->n - 1) * s.Kp;
-  table->matrix.mul_decay(s.K, s.Vp, c->n, c->scores.Ktail, 1, s.Kp, c->R, s.Vp, gamma_n, S0, s.Vp, S1, s.Vp);
+  table->matrix.mul_decay(s.K, s.Vp, c->n, c->scores.Ktail, 1, s.Kp, c->R, s.Vp, c->keys.gamma_n, S0, s.Vp, S1, s.Vp);
 }
 #endif

@@ -1,24 +1,48 @@
-/* Forward: one task per (batch, head), chunk after chunk. */
+/* Forward: one task per (batch, group of heads). A task walks the heads of its group over a block of tokens at a time: the rows
+ * of neighbouring heads lie side by side in memory, so that pages and cache lines are used while they are at hand. */
 #include "base/par_for.h"
 #include "chunk/layout.h"
 #include "drive/chunks.h"
 
+/* Tokens that a head is walked before the next one: a few chunks, a few kilobytes of each input. */
+#define BLOCK (4 * GDN2_CHUNK)
+/* The states of a group must stay in the second-level cache beside the records of a chunk. */
+#define GROUP_BYTES (512 * 1024)
+
+static int64_t at_most(int64_t x, int64_t limit) { return x < limit ? x : limit; }
+static int64_t ceil_div(int64_t x, int64_t y) { return (x + y - 1) / y; }
+
+/* Heads per task: of the groupings that keep all threads equally busy the largest. */
+static int64_t group_of(const gdn2_call *call) {
+  const gdn2_shape s = gdn2_shape_of(call->K, call->V);
+  const int64_t state = (int64_t)sizeof(float) * s.Kp * s.Vp,
+                most = at_most(call->H, state < GROUP_BYTES ? GROUP_BYTES / state : 1);
+  int64_t best = 1, best_rounds = INT64_MAX;
+  for (int64_t group = 1; group <= most; group++) {
+    const int64_t rounds = ceil_div(call->B * ceil_div(call->H, group), call->threads) * group;
+    if (rounds <= best_rounds) best = group, best_rounds = rounds;
+  }
+  return best;
+}
+
 /* A worker's part of the workspace. */
 typedef struct {
   gdn2_chunk chunk;
-  float *S; /* [Kp][Vp] */
+  float *S;     /* [group][Kp][Vp] */
+  size_t state; /* floats from one head's state to the next */
 } forward_slot;
 
-static forward_slot lay_slot(gdn2_arena *arena, gdn2_shape s) {
+static forward_slot lay_slot(gdn2_arena *arena, gdn2_shape s, int64_t group) {
   forward_slot slot;
-  slot.chunk = gdn2_layout_chunk(arena, s);
-  slot.S = gdn2_arena_floats(arena, (size_t)s.Kp * (size_t)s.Vp);
+  slot.chunk = gdn2_layout_chunk(arena, s, 0);
+  slot.state = (size_t)s.Kp * (size_t)s.Vp;
+  slot.S = gdn2_arena_floats(arena, slot.state * (size_t)group);
   return slot;
 }
 
 static size_t slot_bytes(const gdn2_call *call) {
   gdn2_arena measure = {NULL, 0};
-  (void)lay_slot(&measure, gdn2_shape_of(call->K, call->V));
+  (void)lay_slot(&measure, gdn2_shape_of(call->K, call->V), group_of(call));
   return measure.used;
 }
 
@@ -28,31 +52,44 @@ typedef struct {
   const gdn2_forward_call *call;
   char *workspace;
   size_t bytes; /* per worker */
+  int64_t group;
 } forward_work;
+
+/* Tokens first .. end-1 of one head, from the state S and back into it. */
+static void walk(const gdn2_forward_call *call, gdn2_shape s, int64_t batch, int64_t h, int64_t first, int64_t end, gdn2_chunk *c,
+                 float *S) {
+  const gdn2_call *in = &call->in;
+  const gdn2_head head = gdn2_head_of(in, batch, h);
+  const gdn2_rows_out o = gdn2_view_rows_out(&call->o, batch, h);
+  for (int64_t t0 = first; t0 < end; t0 += GDN2_CHUNK) {
+    gdn2_chunk_forward(in->table, s, &head, in->T, t0, o.at != NULL, S, c);
+    if (o.at) in->table->exact.output(s, t0, c->n, &c->scores, c->X + (ptrdiff_t)c->n * s.Vp, c->R, o);
+    gdn2_chunk_state(in->table, s, c, S, S);
+  }
+}
 
 static void forward_task(void *context, int64_t task, int worker) {
   const forward_work *work = context;
   const gdn2_forward_call *call = work->call;
   const gdn2_call *in = &call->in;
-  const int64_t batch = task / in->H, h = task % in->H;
-  const gdn2_shape s = gdn2_shape_of(in->K, in->V);
   const gdn2_exact_stages *stage = &in->table->exact;
+  const int64_t groups = ceil_div(in->H, work->group), batch = task / groups, first = task % groups * work->group;
+  const int64_t heads = at_most(in->H - first, work->group);
+  const gdn2_shape s = gdn2_shape_of(in->K, in->V);
   gdn2_arena arena = {work->workspace + work->bytes * (size_t)worker, 0};
-  forward_slot slot = lay_slot(&arena, s);
-  gdn2_chunk *c = &slot.chunk;
+  forward_slot slot = lay_slot(&arena, s, work->group);
 
-  const gdn2_head head = gdn2_head_of(in, batch, h);
-  const gdn2_rows_out o = gdn2_view_rows_out(&call->o, batch, h);
-  stage->state_load(s, gdn2_view_state(&in->h0, batch, h), slot.S);
-  for (int64_t t0 = 0; t0 < in->T; t0 += GDN2_CHUNK) {
-    gdn2_chunk_forward(in->table, s, &head, in->T, t0, o.at != NULL, slot.S, c);
-    if (o.at) stage->output(s, t0, c->n, &c->scores, c->X + (ptrdiff_t)c->n * s.Vp, c->R, o);
-    gdn2_chunk_state(in->table, s, c, slot.S, slot.S);
-  }
-  if (call->h_final.data) stage->state_store(s, slot.S, gdn2_view_state_out(&call->h_final, batch, h));
+  for (int64_t i = 0; i < heads; i++)
+    stage->state_load(s, gdn2_view_state(&in->h0, batch, first + i), slot.S + slot.state * (size_t)i);
+  for (int64_t t = 0; t < in->T; t += BLOCK)
+    for (int64_t i = 0; i < heads; i++)
+      walk(call, s, batch, first + i, t, at_most(t + BLOCK, in->T), &slot.chunk, slot.S + slot.state * (size_t)i);
+  if (call->h_final.data)
+    for (int64_t i = 0; i < heads; i++)
+      stage->state_store(s, slot.S + slot.state * (size_t)i, gdn2_view_state_out(&call->h_final, batch, first + i));
 }
 
 void gdn2_drive_forward(const gdn2_forward_call *call, void *workspace) {
-  forward_work work = {call, workspace, slot_bytes(&call->in)};
-  gdn2_par_for(call->in.threads, call->in.B * call->in.H, forward_task, &work);
+  forward_work work = {call, workspace, slot_bytes(&call->in), group_of(&call->in)};
+  if (call->in.H > 0) gdn2_par_for(call->in.threads, call->in.B * ceil_div(call->in.H, work.group), forward_task, &work);
 }

@@ -5,8 +5,7 @@
 #include <string.h>
 
 #define NEED_AVX2 (GDN2_CPU_AVX2 | GDN2_CPU_FMA | GDN2_CPU_F16C)
-#define NEED_AVX512                                                                                                                \
-  (NEED_AVX2 | GDN2_CPU_AVX512F | GDN2_CPU_AVX512CD | GDN2_CPU_AVX512BW | GDN2_CPU_AVX512DQ | GDN2_CPU_AVX512VL)
+#define NEED_AVX512 (NEED_AVX2 | GDN2_CPU_AVX512F | GDN2_CPU_AVX512CD | GDN2_CPU_AVX512BW | GDN2_CPU_AVX512DQ | GDN2_CPU_AVX512VL)
 
 /* In rising order: the last one available is the best. */
 static const struct {

@@ -12,9 +12,11 @@
  *   v_max(a,b) v_min(a,b)   b where either is NaN
  *   v_abs v_round           magnitude; nearest whole number, ties to even
  *   v_sum                   the sum of the lanes, in a fixed order
+ *   v_add_sums(r,a,b)       adds the lane sums of r[0..3] to a[0..3] and of r[4..7] to b[0..3], in a fixed order; r is used up
  *   v_ldexp(x,n)            x 2^n for whole n of magnitude up to 250, rounded once, gradual underflow
  *   v_le(a,b)               mask of a <= b (false for NaN)
  *   v_keep(m,x)             x where m, else 0
+ *   v_select(m,a,b)         a where m, else b
  *   v_nan_to_zero           x, with 0 for NaN
  *   v_transpose             VL x VL, in place
  */

@@ -13,9 +13,7 @@ INLINE vf v_zero(void) { return _mm256_setzero_ps(); }
 INLINE vf v_set1(float x) { return _mm256_set1_ps(x); }
 INLINE vf v_load(const float *p) { return _mm256_loadu_ps(p); }
 INLINE void v_store(float *p, vf x) { _mm256_storeu_ps(p, x); }
-INLINE __m256i v_first(int n) {
-  return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-}
+INLINE __m256i v_first(int n) { return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)); }
 INLINE vf v_load_n(const float *p, int n) { return _mm256_maskload_ps(p, v_first(n)); }
 INLINE void v_store_n(float *p, vf x, int n) { _mm256_maskstore_ps(p, v_first(n), x); }
 INLINE vf v_add(vf a, vf b) { return _mm256_add_ps(a, b); }
@@ -42,6 +40,7 @@ INLINE vf v_ldexp(vf x, vf n) {
 }
 INLINE vm v_le(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_LE_OQ); }
 INLINE vf v_keep(vm m, vf x) { return _mm256_and_ps(m, x); }
+INLINE vf v_select(vm m, vf a, vf b) { return _mm256_blendv_ps(b, a, m); }
 INLINE vf v_nan_to_zero(vf x) { return v_keep(_mm256_cmp_ps(x, x, _CMP_ORD_Q), x); }
 
 INLINE void v_transpose(vf r[VL]) {
@@ -65,4 +64,14 @@ INLINE void v_transpose(vf r[VL]) {
   }
   UNROLL
   for (int i = 0; i < VL; i++) r[i] = t[i];
+}
+/* Each step adds two halves of a vector and packs two vectors into one. */
+INLINE void v_add_sums(vf r[8], float *a, float *b) {
+  UNROLL
+  for (int i = 0; i < 4; i++) r[i] = _mm256_hadd_ps(r[2 * i], r[2 * i + 1]);
+  UNROLL
+  for (int i = 0; i < 2; i++) r[i] = _mm256_hadd_ps(r[2 * i], r[2 * i + 1]);
+  const vf s = v_add(_mm256_permute2f128_ps(r[0], r[1], 0x20), _mm256_permute2f128_ps(r[0], r[1], 0x31));
+  _mm_storeu_ps(a, _mm_add_ps(_mm_loadu_ps(a), _mm256_castps256_ps128(s)));
+  _mm_storeu_ps(b, _mm_add_ps(_mm_loadu_ps(b), _mm256_extractf128_ps(s, 1)));
 }

@@ -35,6 +35,7 @@ INLINE vf v_round(vf x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_I
 INLINE vf v_ldexp(vf x, vf n) { return _mm512_scalef_ps(x, n); }
 INLINE vm v_le(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ); }
 INLINE vf v_keep(vm m, vf x) { return _mm512_maskz_mov_ps(m, x); }
+INLINE vf v_select(vm m, vf a, vf b) { return _mm512_mask_mov_ps(b, m, a); }
 INLINE vf v_nan_to_zero(vf x) { return v_keep(_mm512_cmp_ps_mask(x, x, _CMP_ORD_Q), x); }
 
 INLINE void v_transpose(vf r[VL]) {
@@ -67,4 +68,21 @@ INLINE void v_transpose(vf r[VL]) {
     r[8 + i] = _mm512_shuffle_f32x4(t[i], t[8 + i], 0xdd);
     r[12 + i] = _mm512_shuffle_f32x4(t[4 + i], t[12 + i], 0xdd);
   }
+}
+/* Each step adds two halves of every vector and packs two vectors into one. */
+INLINE void v_add_sums(vf r[8], float *a, float *b) {
+  UNROLL
+  for (int i = 0; i < 4; i++)
+    r[i] = v_add(_mm512_unpacklo_ps(r[2 * i], r[2 * i + 1]), _mm512_unpackhi_ps(r[2 * i], r[2 * i + 1]));
+  UNROLL
+  for (int i = 0; i < 2; i++) {
+    const __m512d x = _mm512_castps_pd(r[2 * i]), y = _mm512_castps_pd(r[2 * i + 1]);
+    r[i] = v_add(_mm512_castpd_ps(_mm512_unpacklo_pd(x, y)), _mm512_castpd_ps(_mm512_unpackhi_pd(x, y)));
+  }
+  /* Lane group g of r[i] now holds the sums over lanes 4g .. 4g+3 of rows 4i .. 4i+3. */
+  const vf t = v_add(_mm512_shuffle_f32x4(r[0], r[1], 0x88), _mm512_shuffle_f32x4(r[0], r[1], 0xdd));
+  const __m256 s = _mm256_add_ps(_mm256_permute2f128_ps(_mm512_castps512_ps256(t), _mm512_extractf32x8_ps(t, 1), 0x20),
+                                 _mm256_permute2f128_ps(_mm512_castps512_ps256(t), _mm512_extractf32x8_ps(t, 1), 0x31));
+  _mm_storeu_ps(a, _mm_add_ps(_mm_loadu_ps(a), _mm256_castps256_ps128(s)));
+  _mm_storeu_ps(b, _mm_add_ps(_mm_loadu_ps(b), _mm256_extractf128_ps(s, 1)));
 }

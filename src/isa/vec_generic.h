@@ -58,3 +58,9 @@ INLINE void v_transpose(vf r[VL]) {
   const vf c = {r[0][2], r[1][2], r[2][2], r[3][2]}, d = {r[0][3], r[1][3], r[2][3], r[3][3]};
   r[0] = a, r[1] = b, r[2] = c, r[3] = d;
 }
+INLINE void v_add_sums(vf r[8], float *a, float *b) {
+  v_transpose(r);
+  v_transpose(r + 4);
+  v_store(a, v_add(v_load(a), (r[0] + r[2]) + (r[1] + r[3])));
+  v_store(b, v_add(v_load(b), (r[4] + r[6]) + (r[5] + r[7])));
+}

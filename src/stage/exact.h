@@ -11,8 +11,7 @@ typedef struct gdn2_exact_stages {
   void (*state_load)(gdn2_shape s, gdn2_state from, float *S);
   void (*state_store)(gdn2_shape s, const float *S, gdn2_state_out to);
   /* Forward */
-  void (*load)(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, gdn2_keys *out);
-  void (*scores)(gdn2_shape s, const gdn2_keys *keys, int n, gdn2_scores *out);
+  void (*scores)(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, const gdn2_keys *keys, const gdn2_scores *out);
   void (*solve)(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, const gdn2_scores *scores, const float *X, float *R);
   void (*output)(gdn2_shape s, int64_t t0, int n, const gdn2_scores *scores, const float *Xq, const float *R, gdn2_rows_out o);
   /* Backward. pad_transposes clears the padding of S0t and dSt, once per head. */

@@ -20,12 +20,12 @@ INLINE void adjoint_solve_group(gdn2_shape s, int n, const gdn2_scores *scores, 
     UNROLL
     for (int x = 0; x < vecs; x++) r[x] = v_load(DY + (ptrdiff_t)j * s.Vp + m + x * VL);
     for (int i = j; i < n; i++) {
-      const vf p = v_set1(scores->P[i * GDN2_CHUNK + j]);
+      const vf p = v_set1(scores->P[j * GDN2_CHUNK + i]);
       UNROLL
       for (int x = 0; x < vecs; x++) r[x] = v_fma(p, v_load(dO + (ptrdiff_t)i * s.Vp + m + x * VL), r[x]);
     }
     for (int i = j + 1; i < n; i++) {
-      const vf t = v_set1(scores->T[i * GDN2_CHUNK + j]);
+      const vf t = v_set1(scores->T[j * GDN2_CHUNK + i]);
       UNROLL
       for (int x = 0; x < vecs; x++) r[x] = v_fnma(t, v_load(DY + (ptrdiff_t)i * s.Vp + m + x * VL), r[x]);
     }
@@ -36,7 +36,7 @@ INLINE void adjoint_solve_group(gdn2_shape s, int n, const gdn2_scores *scores, 
 
 STAGE void stage_adjoint_solve(gdn2_shape s, int n, const gdn2_scores *scores, float *DY) {
 #define CALL(VECS, AT) adjoint_solve_group(s, n, scores, VECS, (AT)*VL, DY)
-  BY_GROUPS(s.Vp / VL, CALL);
+  BY_GROUPS(s.Vp / VL, GROUP, CALL);
 #undef CALL
 }
 
@@ -55,7 +55,7 @@ INLINE void through_group(gdn2_shape s, const float *S0t, const float *dSt, cons
 
 STAGE void stage_through(gdn2_shape s, const float *S0t, const float *dSt, const float *gamma_n, float *out) {
 #define CALL(VECS, AT) through_group(s, S0t, dSt, gamma_n, VECS, (AT)*VL, out)
-  BY_GROUPS(s.Kp / VL, CALL);
+  BY_GROUPS(s.Kp / VL, GROUP, CALL);
 #undef CALL
 }
 

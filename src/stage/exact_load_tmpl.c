@@ -5,35 +5,44 @@
  *     E_t = gamma_t b_t k_t                   (12)
  *     Qg_t = scale gamma_t q_t                (13)
  *
- * Stable: gamma is a running product of numbers in [0, 1] (for g <= 0), never a quotient; g = -inf gives exactly 0.
+ * Stable: gamma is a running product of numbers in [0, 1] (for g <= 0), never a quotient; g = -inf gives exactly 0. The decay of
+ * the whole chunk multiplies the state, chunk after chunk, and its rounding adds up over the length: where it is mild, it is the
+ * exponential of the sum of g, rounded once, and not the product of 16 rounded numbers.
  * Cost: one exponential and five products per channel and token. */
 #include "stage/exact.h"
 
-INLINE void load_vector(const gdn2_head *head, int64_t t, int m, int count, vf *gamma, ptrdiff_t at, ptrdiff_t query,
-                        gdn2_keys *out) {
-  const vf q = v_mul(row_load(&head->q, t, m, count), v_set1(head->scale));
-  const vf k = row_load(&head->k, t, m, count);
-  const vf bk = v_mul(row_load(&head->b, t, m, count), k);
-  const vf alpha = head->g.at ? v_exp(row_load(&head->g, t, m, count)) : v_set1(1.0f);
+/* Records come by value: a vector store may alias anything, so pointers read through a record would be read again after each. */
+/* Channels m .. of token t, whose row of the group's arrays starts at `row`. */
+INLINE void load_vector(gdn2_shape s, gdn2_head head, int64_t t, int m, vf *gamma, ptrdiff_t row, ptrdiff_t e_row,
+                        ptrdiff_t q_row, vf *g_sum, gdn2_keys out) {
+  const int count = s.K > m ? s.K - m : 0;
+  const vf q = v_mul(row_load(&head.q, t, m, count), v_set1(head.scale));
+  const vf k = row_load(&head.k, t, m, count);
+  const vf bk = v_mul(row_load(&head.b, t, m, count), k);
+  const vf g = row_load(&head.g, t, m, count), alpha = v_exp(g);
+  *g_sum = v_add(*g_sum, g);
   *gamma = v_mul(*gamma, alpha);
-  v_store(out->alpha + at, alpha);
-  v_store(out->gamma + at, *gamma);
-  v_store(out->q + at, q);
-  v_store(out->k + at, k);
-  v_store(out->bk + at, bk);
-  v_store(out->EQ + at, v_sub(v_zero(), v_mul(*gamma, bk)));
-  v_store(out->EQ + query + at, v_mul(*gamma, q));
+  v_store(out.alpha + row, alpha);
+  v_store(out.q + row, q);
+  v_store(out.bk + row, bk);
+  if (out.kept) {
+    v_store(out.k + row, k);
+    v_store(out.gamma + row, *gamma);
+  }
+  v_store(out.EQ + e_row + m, v_fnma(*gamma, bk, v_zero()));
+  v_store(out.EQ + q_row + m, v_mul(*gamma, q));
 }
 
-/* Token by token, as the caller's memory lies. */
-STAGE void stage_load(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, gdn2_keys *out) {
-  const ptrdiff_t query = (ptrdiff_t)n * s.Kp;
-  vf gamma[GDN2_MAX_DIM / VL];
-  for (int m = 0; m < s.Kp; m += VL) gamma[m / VL] = v_set1(1.0f);
-  for (int t = 0; t < n; t++) {
-    const ptrdiff_t row = (ptrdiff_t)t * s.Kp;
-    int m = 0;
-    for (; m + VL <= s.K; m += VL) load_vector(head, t0 + t, m, VL, &gamma[m / VL], row + m, query, out);
-    for (; m < s.Kp; m += VL) load_vector(head, t0 + t, m, s.K > m ? s.K - m : 0, &gamma[m / VL], row + m, query, out);
-  }
+/* exp(sum of g) where |sum| <= 1, the running product elsewhere: the error of a large sum would grow with it. */
+INLINE vf chunk_decay(vf g_sum, vf gamma) { return v_select(v_le(v_abs(g_sum), v_set1(1.0f)), v_exp(g_sum), gamma); }
+
+/* Token by token, as the caller's memory lies. at: where the group starts in the rows of the group's arrays. */
+STAGE void load_group(gdn2_shape s, gdn2_head head, int64_t t0, int n, int vecs, int m, int at, gdn2_keys out) {
+  vf gamma[GDN2_GROUP / VL], g_sum[GDN2_GROUP / VL];
+  for (int x = 0; x < vecs; x++) gamma[x] = v_set1(1.0f), g_sum[x] = v_zero();
+  for (int t = 0; t < n; t++)
+    for (int x = 0; x < vecs; x++)
+      load_vector(s, head, t0 + t, m + x * VL, &gamma[x], (ptrdiff_t)t * out.ld + at + x * VL, (ptrdiff_t)t * s.Kp,
+                  (ptrdiff_t)(n + t) * s.Kp, &g_sum[x], out);
+  for (int x = 0; x < vecs; x++) v_store(out.gamma_n + m + x * VL, chunk_decay(g_sum[x], gamma[x]));
 }

@@ -19,7 +19,7 @@ INLINE void solve_group(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, 
       r[x] = v_add(z, v_load(X + row + x * VL));
     }
     for (int j = 0; j < i; j++) {
-      const vf t = v_set1(scores->T[i * GDN2_CHUNK + j]);
+      const vf t = v_set1(scores->T[j * GDN2_CHUNK + i]);
       UNROLL
       for (int x = 0; x < vecs; x++) r[x] = v_fnma(t, v_load(R + (ptrdiff_t)j * s.Vp + m + x * VL), r[x]);
     }
@@ -31,7 +31,7 @@ INLINE void solve_group(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, 
 STAGE void stage_solve(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, const gdn2_scores *scores, const float *X,
                        float *R) {
 #define CALL(VECS, AT) solve_group(s, head, t0, n, scores, X, VECS, (AT)*VL, R)
-  BY_GROUPS(s.Vp / VL, CALL);
+  BY_GROUPS(s.Vp / VL, GROUP, CALL);
 #undef CALL
 }
 
@@ -42,7 +42,7 @@ INLINE void output_group(gdn2_shape s, int64_t t0, int n, const gdn2_scores *sco
     UNROLL
     for (int x = 0; x < vecs; x++) r[x] = v_load(Xq + (ptrdiff_t)i * s.Vp + m + x * VL);
     for (int j = 0; j <= i; j++) {
-      const vf p = v_set1(scores->P[i * GDN2_CHUNK + j]);
+      const vf p = v_set1(scores->P[j * GDN2_CHUNK + i]);
       UNROLL
       for (int x = 0; x < vecs; x++) r[x] = v_fma(p, v_load(R + (ptrdiff_t)j * s.Vp + m + x * VL), r[x]);
     }
@@ -57,6 +57,6 @@ INLINE void output_group(gdn2_shape s, int64_t t0, int n, const gdn2_scores *sco
 STAGE void stage_output(gdn2_shape s, int64_t t0, int n, const gdn2_scores *scores, const float *Xq, const float *R,
                         gdn2_rows_out o) {
 #define CALL(VECS, AT) output_group(s, t0, n, scores, Xq, R, VECS, (AT)*VL, o)
-  BY_GROUPS(s.Vp / VL, CALL);
+  BY_GROUPS(s.Vp / VL, GROUP, CALL);
 #undef CALL
 }

@@ -10,7 +10,7 @@
 
 #define GDN2_EXACT_STAGES                                                                                                        \
   {                                                                                                                              \
-    .state_load = state_load, .state_store = state_store, .load = stage_load, .scores = stage_scores, .solve = stage_solve,      \
-    .output = stage_output, .pad_transposes = pad_transposes, .load_do = stage_load_do, .adjoint_solve = stage_adjoint_solve,    \
-    .through = stage_through, .intra = stage_intra, .gates = stage_gates, .values = stage_values,                                \
+    .state_load = state_load, .state_store = state_store, .scores = stage_scores, .solve = stage_solve, .output = stage_output,  \
+    .pad_transposes = pad_transposes, .load_do = stage_load_do, .adjoint_solve = stage_adjoint_solve, .through = stage_through,  \
+    .intra = stage_intra, .gates = stage_gates, .values = stage_values,                                                          \
   }

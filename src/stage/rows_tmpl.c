@@ -16,14 +16,14 @@ INLINE vf v_head(vf x, int count) {
   return v_load_n(lanes, count);
 }
 
-/* Calls CALL(vectors, first vector) over groups of GROUP vectors, then 4, 2 and 1, so that each call has a constant size and
- * enough independent sums to hide the latency of an addition. */
+/* Calls CALL(vectors, first vector) over groups of MOST (8 or 4) vectors, then 4, 2 and 1, so that each call has a constant size
+ * and enough independent sums to hide the latency of an addition. */
 #define GROUP (TILE_ROWS * TILE_VECS >= 24 ? 8 : 4)
-#define BY_GROUPS(VECTORS, CALL)                                                                                                 \
+#define BY_GROUPS(VECTORS, MOST, CALL)                                                                                           \
   do {                                                                                                                           \
     int at = 0;                                                                                                                  \
-    for (; at + GROUP <= (VECTORS); at += GROUP) CALL(GROUP, at);                                                                \
-    if (GROUP > 4 && at + 4 <= (VECTORS)) {                                                                                      \
+    for (; at + (MOST) <= (VECTORS); at += (MOST)) CALL(MOST, at);                                                               \
+    if ((MOST) > 4 && at + 4 <= (VECTORS)) {                                                                                     \
       CALL(4, at);                                                                                                               \
       at += 4;                                                                                                                   \
     }                                                                                                                            \
