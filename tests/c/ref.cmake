@@ -1,0 +1,2 @@
+gdn2_test(test_ref)
+gdn2_test(test_ref_closed)

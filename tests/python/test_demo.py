@@ -1,0 +1,66 @@
+"""tools/demo.sh: the whole way from a text to the table of errors, and that no failure on the way is swallowed."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parents[2]
+OUTPUTS = ["o", "h_final", "dq", "dk", "dv", "dg", "db", "dw"]
+
+
+@pytest.fixture
+def programs(program, tmp_path):
+    """A folder with the two programs, so that the demo's files do not land in the build."""
+    for path in [program, os.environ.get("GDN2_LAYER", program.parent / "gdn2-layer")]:
+        (tmp_path / os.path.basename(path)).symlink_to(path)
+    return tmp_path
+
+
+def demo(*arguments, tokens=300):
+    environment = {**os.environ, "TOKENS": str(tokens)}
+    command = ["sh", SOURCE / "tools" / "demo.sh", *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+
+
+def table(printed):
+    """Relative error of each tensor in the table that ends the demo."""
+    rows = re.findall(r"^(\w+) +\d\S+ +(\d\S+) +\d\S+ +\S+  yes$", printed.split("gdn2 check")[-1], re.MULTILINE)
+    return {name: float(error) for name, error in rows}
+
+
+def assert_whole(done):
+    assert done.returncode == 0, done.stderr
+    errors = table(done.stdout)
+    assert set(OUTPUTS) <= set(errors)
+    assert all(0 < errors[name] < 2e-6 for name in OUTPUTS), errors
+    assert re.search(r"forward [\d.]+ ms, backward [\d.]+ ms\s*$", done.stdout)
+
+
+def test_the_documentation_is_the_default_text(programs):
+    assert_whole(demo(programs))
+    text = (programs / "demo" / "text.txt").read_bytes()
+    assert text.startswith((SOURCE / "README.md").read_bytes())
+    assert len(text) >= 4096
+
+
+PHRASE = "The quick brown fox jumps over the lazy dog. ".encode() * 8
+
+
+@pytest.mark.parametrize("text", [PHRASE, bytes(range(256)) * 2, b"\0" * 7], ids=["phrase", "every byte", "seven zeros"])
+def test_any_file_is_a_text(programs, tmp_path, text):
+    (tmp_path / "-some text").write_bytes(text)
+    assert_whole(demo(programs, tmp_path / "-some text"))
+
+
+def test_failures_are_not_swallowed(programs, tmp_path):
+    missing = demo(programs, tmp_path / "missing")
+    assert missing.returncode == 2 and "missing" in missing.stderr
+    assert demo(tmp_path / "no-build").returncode == 1
+    program = (programs / "gdn2").resolve()
+    (programs / "gdn2").unlink()
+    (programs / "gdn2").write_text(f'#!/bin/sh\n[ "$1" != check ] || exit 1\nexec "{program}" "$@"\n')
+    (programs / "gdn2").chmod(0o755)
+    assert demo(programs).returncode == 1
