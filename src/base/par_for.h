@@ -7,6 +7,6 @@
 typedef void gdn2_task(void *context, int64_t task, int slot);
 
 /* Runs the tasks 0 .. count-1 on at most `threads` threads, in any order; returns when all are done. In a child made by fork()
- * after threads had been started it runs serially: the parent's OpenMP threads do not exist there, and waiting for them hangs. */
+ * OpenMP's threads are gone and must not be waited for: there each call starts threads of its own. */
 void gdn2_par_for(int threads, int64_t count, gdn2_task *run, void *context);
 #endif
