@@ -28,13 +28,12 @@ static inline gdn2_chunk gdn2_layout_chunk(gdn2_arena *arena, gdn2_shape s, int 
 }
 
 static inline gdn2_grad gdn2_layout_grad(gdn2_arena *arena, gdn2_shape s) {
-  const size_t C = GDN2_CHUNK, keys = C * (size_t)s.Kp, values = C * (size_t)s.Vp, state = (size_t)s.Kp * (size_t)s.Vp;
+  const size_t C = GDN2_CHUNK, keys = C * (size_t)s.Kp, values = C * (size_t)s.Vp;
   gdn2_grad d = {0};
   d.DY = gdn2_arena_floats(arena, 2 * values);
   d.Rt = gdn2_arena_floats(arena, values);
   d.dTP = gdn2_arena_floats(arena, 2 * C * C);
-  d.S0t = gdn2_arena_floats(arena, state);
-  d.dSt = gdn2_arena_floats(arena, state);
+  for (int x = 0; x < 2; x++) d.panel[x] = gdn2_arena_floats(arena, (size_t)s.Vp * GDN2_PANEL);
   d.DYS = gdn2_arena_floats(arena, 2 * keys);
   d.dKt = gdn2_arena_floats(arena, keys);
   d.through = gdn2_arena_floats(arena, (size_t)s.Kp);

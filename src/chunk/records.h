@@ -14,6 +14,9 @@
 /* Channels that pass through load and scores together; no group of vectors is wider. */
 #define GDN2_GROUP 128
 
+/* Rows of the state that are transposed at a time: both panels stay in the first-level cache until they are used. */
+#define GDN2_PANEL 64
+
 /* Sizes of one head. */
 typedef struct gdn2_shape {
   int K, V, Kp, Vp;
@@ -51,6 +54,17 @@ typedef struct gdn2_scores {
   float *Ktail; /* [n][Kp]  k_j decay(j..n] */
 } gdn2_scores;
 
+/* Rows of the caller's memory that are wanted soon: token by token of each tensor. The products fetch a few between their tiles,
+ * so that memory works while the arithmetic does. */
+#define GDN2_AHEAD_TENSORS 7
+typedef struct gdn2_ahead {
+  const char *row[GDN2_AHEAD_TENSORS]; /* the next row to fetch */
+  int64_t step[GDN2_AHEAD_TENSORS];    /* bytes from token to token */
+  int bytes[GDN2_AHEAD_TENSORS];       /* of a row */
+  int tensors, tensor;                 /* how many; the one whose turn it is */
+  int tokens;                          /* left to fetch, per tensor */
+} gdn2_ahead;
+
 /* What the forward computes for one chunk; the backward keeps one per chunk of a segment. */
 typedef struct gdn2_chunk {
   int n;
@@ -62,18 +76,17 @@ typedef struct gdn2_chunk {
 
 /* The backward's own records of one chunk. DY holds dX then dO, so that one product serves both. */
 typedef struct gdn2_grad {
-  float *DY;      /* [2n][Vp]  rows 0..n-1: dX; rows n..2n-1: dO */
-  float *Rt;      /* [Vp][C]   R transposed */
-  float *dTP;     /* [2n][C]   DY R^T: rows 0..n-1: dX R^T = -dT below the diagonal; rows n..2n-1: dO R^T = dP on and below it */
-  float *S0t;     /* [Vp][Kp]  S0 transposed */
-  float *dSt;     /* [Vp][Kp]  dS1 transposed */
-  float *DYS;     /* [2n][Kp]  DY S0^T: dX S0^T, then dO S0^T */
-  float *dKt;     /* [n][Kp]   R dS1^T: gradient of Ktail */
-  float *through; /* [Kp]    gamma_n rowsum(dS1 S0): what the whole chunk's decay passes straight through */
-  float *dq_pair; /* [n][Kp] sum_j dP_ij decay k_j */
-  float *de_pair; /* [n][Kp] sum_j dT_ij decay k_j */
-  float *dk_pair; /* [n][Kp] sum_i (dP_ij scale q_i + dT_ij b_i k_i) decay */
-  float *dg_pair; /* [n][Kp] pairs that straddle the token */
+  float *DY;       /* [2n][Vp]  rows 0..n-1: dX; rows n..2n-1: dO */
+  float *Rt;       /* [Vp][C]   R transposed */
+  float *dTP;      /* [2n][C]   DY R^T: rows 0..n-1: dX R^T = -dT below the diagonal; rows n..2n-1: dO R^T = dP on and below it */
+  float *panel[2]; /* [V][GDN2_PANEL]  some rows of S0 and of dS1, transposed */
+  float *DYS;      /* [2n][Kp]  DY S0^T: dX S0^T, then dO S0^T */
+  float *dKt;      /* [n][Kp]   R dS1^T: gradient of Ktail */
+  float *through;  /* [Kp]    gamma_n rowsum(dS1 S0): what the whole chunk's decay passes straight through */
+  float *dq_pair;  /* [n][Kp] sum_j dP_ij decay k_j */
+  float *de_pair;  /* [n][Kp] sum_j dT_ij decay k_j */
+  float *dk_pair;  /* [n][Kp] sum_i (dP_ij scale q_i + dT_ij b_i k_i) decay */
+  float *dg_pair;  /* [n][Kp] pairs that straddle the token */
 } gdn2_grad;
 
 /* Where the gradients of one (batch, head) go. */

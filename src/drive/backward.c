@@ -96,9 +96,9 @@ static void keep_checkpoints(const head_work *w) {
     const float *from = checkpoint(w, segment - 1);
     for (int64_t i = 0; i < w->plan.segment; i++) {
       const int64_t t0 = ((segment - 1) * w->plan.segment + i) * GDN2_CHUNK;
-      gdn2_chunk_forward(w->in->table, w->s, &w->head, w->in->T, t0, 0, from, &c);
+      gdn2_chunk_forward(w->in->table, w->s, &w->head, w->in->T, t0, 0, from, NULL, &c);
       float *to = i == w->plan.segment - 1 ? checkpoint(w, segment) : S;
-      gdn2_chunk_state(w->in->table, w->s, &c, from, to);
+      gdn2_chunk_state(w->in->table, w->s, &c, from, to, NULL);
       from = to;
     }
   }
@@ -111,8 +111,8 @@ static void replay_segment(const head_work *w, int64_t segment, int64_t first, i
   for (int64_t i = 0; i < count; i++) {
     float *S1 = replay_record(w, i + 1, &next);
     (void)replay_record(w, i, &c);
-    gdn2_chunk_forward(w->in->table, w->s, &w->head, w->in->T, (first + i) * GDN2_CHUNK, 0, S0, &c);
-    if (i + 1 < count) gdn2_chunk_state(w->in->table, w->s, &c, S0, S1);
+    gdn2_chunk_forward(w->in->table, w->s, &w->head, w->in->T, (first + i) * GDN2_CHUNK, 0, S0, NULL, &c);
+    if (i + 1 < count) gdn2_chunk_state(w->in->table, w->s, &c, S0, S1, NULL);
     S0 = S1;
   }
 }
@@ -134,11 +134,7 @@ static void keys_adjoint(head_work *w, int64_t t0, const gdn2_chunk *c, const fl
   const int n = c->n;
   matrix->transpose(n, s.V, c->R, s.Vp, grad->Rt, GDN2_CHUNK);
   matrix->mul_set(2 * n, n, s.V, grad->DY, s.Vp, 1, grad->Rt, GDN2_CHUNK, grad->dTP, GDN2_CHUNK);
-  matrix->transpose(s.K, s.V, S0, s.Vp, grad->S0t, s.Kp);
-  matrix->transpose(s.K, s.V, w->slot.dS, s.Vp, grad->dSt, s.Kp);
-  matrix->mul_set(2 * n, s.Kp, s.V, grad->DY, s.Vp, 1, grad->S0t, s.Kp, grad->DYS, s.Kp);
-  matrix->mul_set(n, s.Kp, s.V, c->R, s.Vp, 1, grad->dSt, s.Kp, grad->dKt, s.Kp);
-  stage->through(s, grad->S0t, grad->dSt, c->keys.gamma_n, grad->through);
+  stage->back_project(s, c, S0, w->slot.dS, grad);
   stage->intra(s, n, &c->keys, grad);
   stage->gates(s, &w->head, t0, c, grad, &w->out);
 }
@@ -190,7 +186,6 @@ static void backward_task(void *context, int64_t task, int worker) {
   stage->state_load(w.s, gdn2_view_state(&call->dh_final, batch, h), w.slot.dS);
   if (in->T > 0) {
     stage->state_load(w.s, gdn2_view_state(&in->h0, batch, h), checkpoint(&w, 0));
-    stage->pad_transposes(w.s, &w.slot.grad);
     keep_checkpoints(&w);
     walk_back(&w);
   }

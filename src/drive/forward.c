@@ -55,16 +55,50 @@ typedef struct {
   int64_t group;
 } forward_work;
 
-/* Tokens first .. end-1 of one head, from the state S and back into it. */
-static void walk(const gdn2_forward_call *call, gdn2_shape s, int64_t batch, int64_t h, int64_t first, int64_t end, gdn2_chunk *c,
-                 float *S) {
-  const gdn2_call *in = &call->in;
-  const gdn2_head head = gdn2_head_of(in, batch, h);
-  const gdn2_rows_out o = gdn2_view_rows_out(&call->o, batch, h);
-  for (int64_t t0 = first; t0 < end; t0 += GDN2_CHUNK) {
-    gdn2_chunk_forward(in->table, s, &head, in->T, t0, o.at != NULL, S, c);
-    if (o.at) in->table->exact.output(s, t0, c->n, &c->scores, c->X + (ptrdiff_t)c->n * s.Vp, c->R, o);
-    gdn2_chunk_state(in->table, s, c, S, S);
+/* A task on its way: heads first .. first+heads-1 of one batch row. */
+typedef struct {
+  const gdn2_forward_call *call;
+  gdn2_shape s;
+  int64_t batch, first, heads;
+  forward_slot slot;
+} group_walk;
+
+/* The chunk after (i, t0) in the order of the walk; 0 if there is none. */
+static int next_chunk(const group_walk *w, int64_t *i, int64_t *t0) {
+  const int64_t block = *t0 / BLOCK * BLOCK, T = w->call->in.T;
+  *t0 += GDN2_CHUNK;
+  if (*t0 < T && *t0 < block + BLOCK) return 1;
+  *t0 = block;
+  if (++*i < w->heads) return 1;
+  *i = 0;
+  *t0 += BLOCK;
+  return *t0 < T;
+}
+
+static void walk_chunk(group_walk *w, int64_t i, int64_t t0, gdn2_ahead *ahead) {
+  const gdn2_call *in = &w->call->in;
+  const gdn2_head head = gdn2_head_of(in, w->batch, w->first + i);
+  const gdn2_rows_out o = gdn2_view_rows_out(&w->call->o, w->batch, w->first + i);
+  gdn2_chunk *c = &w->slot.chunk;
+  float *S = w->slot.S + w->slot.state * (size_t)i;
+  gdn2_chunk_forward(in->table, w->s, &head, in->T, t0, o.at != NULL, S, ahead, c);
+  if (o.at) in->table->exact.output(w->s, t0, c->n, &c->scores, c->X + (ptrdiff_t)c->n * w->s.Vp, c->R, o);
+  gdn2_chunk_state(in->table, w->s, c, S, S, ahead);
+}
+
+static void walk(group_walk *w) {
+  int64_t i = 0, t0 = 0, more = w->call->in.T > 0;
+  while (more) {
+    int64_t next_i = i, next_t0 = t0;
+    more = next_chunk(w, &next_i, &next_t0);
+    gdn2_ahead ahead = {.tokens = 0};
+    if (more) {
+      const gdn2_head head = gdn2_head_of(&w->call->in, w->batch, w->first + next_i);
+      const gdn2_rows_out o = gdn2_view_rows_out(&w->call->o, w->batch, w->first + next_i);
+      ahead = gdn2_ahead_of(w->s, &head, o, w->call->in.T, next_t0);
+    }
+    walk_chunk(w, i, t0, &ahead);
+    i = next_i, t0 = next_t0;
   }
 }
 
@@ -75,18 +109,16 @@ static void forward_task(void *context, int64_t task, int worker) {
   const gdn2_exact_stages *stage = &in->table->exact;
   const int64_t groups = ceil_div(in->H, work->group), batch = task / groups, first = task % groups * work->group;
   const int64_t heads = at_most(in->H - first, work->group);
-  const gdn2_shape s = gdn2_shape_of(in->K, in->V);
   gdn2_arena arena = {work->workspace + work->bytes * (size_t)worker, 0};
-  forward_slot slot = lay_slot(&arena, s, work->group);
+  group_walk w = {.call = call, .s = gdn2_shape_of(in->K, in->V), .batch = batch, .first = first, .heads = heads};
+  w.slot = lay_slot(&arena, w.s, work->group);
 
   for (int64_t i = 0; i < heads; i++)
-    stage->state_load(s, gdn2_view_state(&in->h0, batch, first + i), slot.S + slot.state * (size_t)i);
-  for (int64_t t = 0; t < in->T; t += BLOCK)
-    for (int64_t i = 0; i < heads; i++)
-      walk(call, s, batch, first + i, t, at_most(t + BLOCK, in->T), &slot.chunk, slot.S + slot.state * (size_t)i);
+    stage->state_load(w.s, gdn2_view_state(&in->h0, batch, first + i), w.slot.S + w.slot.state * (size_t)i);
+  walk(&w);
   if (call->h_final.data)
     for (int64_t i = 0; i < heads; i++)
-      stage->state_store(s, slot.S + slot.state * (size_t)i, gdn2_view_state_out(&call->h_final, batch, first + i));
+      stage->state_store(w.s, w.slot.S + w.slot.state * (size_t)i, gdn2_view_state_out(&call->h_final, batch, first + i));
 }
 
 void gdn2_drive_forward(const gdn2_forward_call *call, void *workspace) {

@@ -18,7 +18,7 @@
  *   v_keep(m,x)             x where m, else 0
  *   v_select(m,a,b)         a where m, else b
  *   v_nan_to_zero           x, with 0 for NaN
- *   v_transpose             VL x VL, in place
+ *   v_load_transposed(p,ld,r)  VL x VL floats with rows ld apart; r[i] is column i
  */
 #ifndef GDN2_ISA_VEC_H
 #define GDN2_ISA_VEC_H

@@ -1,5 +1,6 @@
 /* The vector vocabulary on AVX2 with FMA (x86-64-v3). See vec.h for what each word means. */
 #include <immintrin.h>
+#include <stddef.h>
 
 #define VL 8
 /* Register tile of the matrix products: 6 x 2 sums + 2 + 1 of 16 registers. */
@@ -43,28 +44,24 @@ INLINE vf v_keep(vm m, vf x) { return _mm256_and_ps(m, x); }
 INLINE vf v_select(vm m, vf a, vf b) { return _mm256_blendv_ps(b, a, m); }
 INLINE vf v_nan_to_zero(vf x) { return v_keep(_mm256_cmp_ps(x, x, _CMP_ORD_Q), x); }
 
-INLINE void v_transpose(vf r[VL]) {
-  vf t[VL];
-  UNROLL
-  for (int i = 0; i < 4; i++) {
-    t[2 * i] = _mm256_unpacklo_ps(r[2 * i], r[2 * i + 1]);
-    t[2 * i + 1] = _mm256_unpackhi_ps(r[2 * i], r[2 * i + 1]);
-  }
-  UNROLL
-  for (int i = 0; i < 2; i++) {
-    r[4 * i] = _mm256_shuffle_ps(t[4 * i], t[4 * i + 2], 0x44);
-    r[4 * i + 1] = _mm256_shuffle_ps(t[4 * i], t[4 * i + 2], 0xee);
-    r[4 * i + 2] = _mm256_shuffle_ps(t[4 * i + 1], t[4 * i + 3], 0x44);
-    r[4 * i + 3] = _mm256_shuffle_ps(t[4 * i + 1], t[4 * i + 3], 0xee);
-  }
-  UNROLL
-  for (int i = 0; i < 4; i++) {
-    t[i] = _mm256_permute2f128_ps(r[i], r[4 + i], 0x20);
-    t[4 + i] = _mm256_permute2f128_ps(r[i], r[4 + i], 0x31);
-  }
-  UNROLL
-  for (int i = 0; i < VL; i++) r[i] = t[i];
+/* Two rows' halves into one register by loads, which need no shuffle port; then 4 x 4 inside the halves. */
+INLINE vf v_halves(const float *p, ptrdiff_t ld) {
+  return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p)), _mm_loadu_ps(p + 4 * ld), 1);
 }
+INLINE void v_load_transposed(const float *p, ptrdiff_t ld, vf r[VL]) {
+  UNROLL
+  for (int c = 0; c < 2; c++) { /* columns 4c .. 4c+3 */
+    const vf a = v_halves(p + 4 * c, ld), b = v_halves(p + ld + 4 * c, ld);
+    const vf e = v_halves(p + 2 * ld + 4 * c, ld), f = v_halves(p + 3 * ld + 4 * c, ld);
+    const vf ab0 = _mm256_unpacklo_ps(a, b), ab1 = _mm256_unpackhi_ps(a, b);
+    const vf ef0 = _mm256_unpacklo_ps(e, f), ef1 = _mm256_unpackhi_ps(e, f);
+    r[4 * c] = _mm256_shuffle_ps(ab0, ef0, 0x44);
+    r[4 * c + 1] = _mm256_shuffle_ps(ab0, ef0, 0xee);
+    r[4 * c + 2] = _mm256_shuffle_ps(ab1, ef1, 0x44);
+    r[4 * c + 3] = _mm256_shuffle_ps(ab1, ef1, 0xee);
+  }
+}
+
 /* Each step adds two halves of a vector and packs two vectors into one. */
 INLINE void v_add_sums(vf r[8], float *a, float *b) {
   UNROLL

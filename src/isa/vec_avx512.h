@@ -1,5 +1,6 @@
 /* The vector vocabulary on AVX-512 (x86-64-v4: F, CD, BW, DQ, VL). See vec.h for what each word means. */
 #include <immintrin.h>
+#include <stddef.h>
 
 #define VL 16
 /* Register tile of the matrix products: rows x vectors; 6 x 4 sums + 4 + 1 of 32 registers. */
@@ -38,37 +39,27 @@ INLINE vf v_keep(vm m, vf x) { return _mm512_maskz_mov_ps(m, x); }
 INLINE vf v_select(vm m, vf a, vf b) { return _mm512_mask_mov_ps(b, m, a); }
 INLINE vf v_nan_to_zero(vf x) { return v_keep(_mm512_cmp_ps_mask(x, x, _CMP_ORD_Q), x); }
 
-INLINE void v_transpose(vf r[VL]) {
-  vf t[VL];
+/* Four rows' quarters into one register by loads, which need no shuffle port; then 4 x 4 inside the quarters. */
+INLINE vf v_quarters(const float *p, ptrdiff_t ld) {
+  vf r = _mm512_castps128_ps512(_mm_loadu_ps(p));
+  r = _mm512_insertf32x4(r, _mm_loadu_ps(p + 4 * ld), 1);
+  r = _mm512_insertf32x4(r, _mm_loadu_ps(p + 8 * ld), 2);
+  return _mm512_insertf32x4(r, _mm_loadu_ps(p + 12 * ld), 3);
+}
+INLINE void v_load_transposed(const float *p, ptrdiff_t ld, vf r[VL]) {
   UNROLL
-  for (int i = 0; i < 8; i++) {
-    t[2 * i] = _mm512_unpacklo_ps(r[2 * i], r[2 * i + 1]);
-    t[2 * i + 1] = _mm512_unpackhi_ps(r[2 * i], r[2 * i + 1]);
-  }
-  UNROLL
-  for (int i = 0; i < 4; i++) {
-    const __m512d a = _mm512_castps_pd(t[4 * i]), b = _mm512_castps_pd(t[4 * i + 1]);
-    const __m512d c = _mm512_castps_pd(t[4 * i + 2]), d = _mm512_castps_pd(t[4 * i + 3]);
-    r[4 * i] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, c));
-    r[4 * i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, c));
-    r[4 * i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(b, d));
-    r[4 * i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(b, d));
-  }
-  UNROLL
-  for (int i = 0; i < 4; i++) {
-    t[i] = _mm512_shuffle_f32x4(r[i], r[4 + i], 0x88);
-    t[4 + i] = _mm512_shuffle_f32x4(r[i], r[4 + i], 0xdd);
-    t[8 + i] = _mm512_shuffle_f32x4(r[8 + i], r[12 + i], 0x88);
-    t[12 + i] = _mm512_shuffle_f32x4(r[8 + i], r[12 + i], 0xdd);
-  }
-  UNROLL
-  for (int i = 0; i < 4; i++) {
-    r[i] = _mm512_shuffle_f32x4(t[i], t[8 + i], 0x88);
-    r[4 + i] = _mm512_shuffle_f32x4(t[4 + i], t[12 + i], 0x88);
-    r[8 + i] = _mm512_shuffle_f32x4(t[i], t[8 + i], 0xdd);
-    r[12 + i] = _mm512_shuffle_f32x4(t[4 + i], t[12 + i], 0xdd);
+  for (int c = 0; c < 4; c++) { /* columns 4c .. 4c+3 */
+    const vf a = v_quarters(p + 4 * c, ld), b = v_quarters(p + ld + 4 * c, ld);
+    const vf e = v_quarters(p + 2 * ld + 4 * c, ld), f = v_quarters(p + 3 * ld + 4 * c, ld);
+    const __m512d ab0 = _mm512_castps_pd(_mm512_unpacklo_ps(a, b)), ab1 = _mm512_castps_pd(_mm512_unpackhi_ps(a, b));
+    const __m512d ef0 = _mm512_castps_pd(_mm512_unpacklo_ps(e, f)), ef1 = _mm512_castps_pd(_mm512_unpackhi_ps(e, f));
+    r[4 * c] = _mm512_castpd_ps(_mm512_unpacklo_pd(ab0, ef0));
+    r[4 * c + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(ab0, ef0));
+    r[4 * c + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(ab1, ef1));
+    r[4 * c + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(ab1, ef1));
   }
 }
+
 /* Each step adds two halves of every vector and packs two vectors into one. */
 INLINE void v_add_sums(vf r[8], float *a, float *b) {
   UNROLL

@@ -1,6 +1,7 @@
 /* The vector vocabulary in plain C with the vector extension of gcc and clang: any machine. No fused multiply-add: where the
  * machine has none, the C library's is a slow function; a * b + c here rounds twice. See vec.h for what each word means. */
 #include <math.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -57,6 +58,10 @@ INLINE void v_transpose(vf r[VL]) {
   const vf a = {r[0][0], r[1][0], r[2][0], r[3][0]}, b = {r[0][1], r[1][1], r[2][1], r[3][1]};
   const vf c = {r[0][2], r[1][2], r[2][2], r[3][2]}, d = {r[0][3], r[1][3], r[2][3], r[3][3]};
   r[0] = a, r[1] = b, r[2] = c, r[3] = d;
+}
+INLINE void v_load_transposed(const float *p, ptrdiff_t ld, vf r[VL]) {
+  for (int i = 0; i < VL; i++) r[i] = v_load(p + i * ld);
+  v_transpose(r);
 }
 INLINE void v_add_sums(vf r[8], float *a, float *b) {
   v_transpose(r);

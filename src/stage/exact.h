@@ -12,13 +12,14 @@ typedef struct gdn2_exact_stages {
   void (*state_store)(gdn2_shape s, const float *S, gdn2_state_out to);
   /* Forward */
   void (*scores)(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, const gdn2_keys *keys, const gdn2_scores *out);
+  void (*project)(gdn2_shape s, int rows, const float *EQ, const float *S0, float *X, gdn2_ahead *ahead);
+  void (*update)(gdn2_shape s, const gdn2_chunk *c, const float *S0, float *S1, gdn2_ahead *ahead);
   void (*solve)(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, const gdn2_scores *scores, const float *X, float *R);
   void (*output)(gdn2_shape s, int64_t t0, int n, const gdn2_scores *scores, const float *Xq, const float *R, gdn2_rows_out o);
-  /* Backward. pad_transposes clears the padding of S0t and dSt, once per head. */
-  void (*pad_transposes)(gdn2_shape s, gdn2_grad *grad);
+  /* Backward */
   void (*load_do)(gdn2_shape s, gdn2_rows d_o, int64_t t0, int n, float *dO);
   void (*adjoint_solve)(gdn2_shape s, int n, const gdn2_scores *scores, float *DY);
-  void (*through)(gdn2_shape s, const float *S0t, const float *dSt, const float *gamma_n, float *out);
+  void (*back_project)(gdn2_shape s, const gdn2_chunk *c, const float *S0, const float *dS, gdn2_grad *grad);
   void (*intra)(gdn2_shape s, int n, const gdn2_keys *keys, gdn2_grad *grad);
   void (*gates)(gdn2_shape s, const gdn2_head *head, int64_t t0, const gdn2_chunk *chunk, const gdn2_grad *grad,
                 const gdn2_head_grad *out);

@@ -2,10 +2,9 @@
  *
  *     dR = P^T dO + Ktail dS1                                        (20)   Ktail dS1 comes in the rows of dX
  *     dX = (I + T)^-T dR                  backward substitution      (21)
- *     through = gamma_n rowsum(dS1 S0)                               (28)
  *     dv = w dX,  dw = v dX                                          (31)
  *
- * Cost: 2 C V multiply-adds per token, K V for (28). */
+ * Cost: 2 C V multiply-adds per token. */
 #include "stage/exact.h"
 
 STAGE void stage_load_do(gdn2_shape s, gdn2_rows d_o, int64_t t0, int n, float *dO) {
@@ -37,25 +36,6 @@ INLINE void adjoint_solve_group(gdn2_shape s, int n, const gdn2_scores *scores, 
 STAGE void stage_adjoint_solve(gdn2_shape s, int n, const gdn2_scores *scores, float *DY) {
 #define CALL(VECS, AT) adjoint_solve_group(s, n, scores, VECS, (AT)*VL, DY)
   BY_GROUPS(s.Vp / VL, GROUP, CALL);
-#undef CALL
-}
-
-INLINE void through_group(gdn2_shape s, const float *S0t, const float *dSt, const float *gamma_n, int vecs, int m, float *out) {
-  vf sum[8];
-  UNROLL
-  for (int x = 0; x < vecs; x++) sum[x] = v_zero();
-  for (int c = 0; c < s.V; c++) {
-    const ptrdiff_t at = (ptrdiff_t)c * s.Kp + m;
-    UNROLL
-    for (int x = 0; x < vecs; x++) sum[x] = v_fma(v_load(S0t + at + x * VL), v_load(dSt + at + x * VL), sum[x]);
-  }
-  UNROLL
-  for (int x = 0; x < vecs; x++) v_store(out + m + x * VL, v_mul(v_load(gamma_n + m + x * VL), sum[x]));
-}
-
-STAGE void stage_through(gdn2_shape s, const float *S0t, const float *dSt, const float *gamma_n, float *out) {
-#define CALL(VECS, AT) through_group(s, S0t, dSt, gamma_n, VECS, (AT)*VL, out)
-  BY_GROUPS(s.Kp / VL, GROUP, CALL);
 #undef CALL
 }
 

@@ -25,8 +25,3 @@ STAGE void state_store(gdn2_shape s, const float *S, gdn2_state_out to) {
       for (int j = 0; j < s.V; j++) to.at[i * to.key_step + j * to.value_step] = S[(ptrdiff_t)i * s.Vp + j];
   }
 }
-
-STAGE void pad_transposes(gdn2_shape s, gdn2_grad *grad) {
-  for (int j = 0; j < s.V; j++)
-    for (int i = s.K; i < s.Kp; i++) grad->S0t[(ptrdiff_t)j * s.Kp + i] = grad->dSt[(ptrdiff_t)j * s.Kp + i] = 0.0f;
-}

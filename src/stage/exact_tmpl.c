@@ -3,6 +3,7 @@
 #include "stage/exact_state_tmpl.c"
 #include "stage/exact_load_tmpl.c"
 #include "stage/exact_scores_tmpl.c"
+#include "stage/exact_products_tmpl.c"
 #include "stage/exact_solve_tmpl.c"
 #include "stage/exact_adjoint_tmpl.c"
 #include "stage/exact_intra_tmpl.c"
@@ -10,7 +11,8 @@
 
 #define GDN2_EXACT_STAGES                                                                                                        \
   {                                                                                                                              \
-    .state_load = state_load, .state_store = state_store, .scores = stage_scores, .solve = stage_solve, .output = stage_output,  \
-    .pad_transposes = pad_transposes, .load_do = stage_load_do, .adjoint_solve = stage_adjoint_solve, .through = stage_through,  \
-    .intra = stage_intra, .gates = stage_gates, .values = stage_values,                                                          \
+    .state_load = state_load, .state_store = state_store, .scores = stage_scores, .project = stage_project,                      \
+    .update = stage_update, .solve = stage_solve, .output = stage_output, .load_do = stage_load_do,                              \
+    .adjoint_solve = stage_adjoint_solve, .back_project = stage_back_project, .intra = stage_intra, .gates = stage_gates,        \
+    .values = stage_values,                                                                                                      \
   }

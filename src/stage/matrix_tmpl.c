@@ -6,6 +6,7 @@
  * Every element of C is one chain of fused multiply-adds over p = 0 .. k-1 in rising order, whatever the tile it falls in: a
  * result does not depend on m, n or on where the matrix is cut. Cost: 2 m n k operations; at the FMA peak when B stays in cache.
  */
+#include "chunk/records.h"
 #include "stage/matrix.h"
 
 typedef enum { PRODUCT_SET, PRODUCT_ADD, PRODUCT_SUB, PRODUCT_DECAY } product_kind;
@@ -49,70 +50,99 @@ INLINE void product_tile(product_kind kind, int rows, int vecs, int tail, int k,
   }
 }
 
+/* Fetches the next row of `ahead`, one tensor after the other. */
+INLINE void fetch_row(gdn2_ahead *ahead) {
+  if (ahead->tokens == 0) return;
+  const int x = ahead->tensor;
+  for (int at = 0; at < ahead->bytes[x]; at += 64) __builtin_prefetch(ahead->row[x] + at, 0, 2);
+  ahead->row[x] += ahead->step[x];
+  ahead->tensor = x + 1 < ahead->tensors ? x + 1 : 0;
+  if (ahead->tensor == 0) ahead->tokens--;
+}
+
 /* All rows of one column panel of `vecs` vectors. Rows left over by the full tiles go in fours, twos and one: two fours are
  * better than a full tile and a two, whose few sums would wait for each other. */
-INLINE void product_panel(product_kind kind, int vecs, int tail, int m, int k, const float *A, ptrdiff_t a_row, ptrdiff_t a_col,
-                          const float *B, ptrdiff_t ldb, const float *decay, const float *C0, ptrdiff_t ldc0, float *C,
-                          ptrdiff_t ldc) {
+INLINE void product_panel(product_kind kind, gdn2_ahead *ahead, int vecs, int tail, int m, int k, const float *A, ptrdiff_t a_row,
+                          ptrdiff_t a_col, const float *B, ptrdiff_t ldb, const float *decay, const float *C0, ptrdiff_t ldc0,
+                          float *C, ptrdiff_t ldc) {
   const int full = vecs == TILE_VECS ? TILE_ROWS : NARROW_ROWS;
 #define TILE(ROWS)                                                                                                               \
   product_tile(kind, ROWS, vecs, tail, k, A + i * a_row, a_row, a_col, B, ldb, decay + i, C0 + i * ldc0, ldc0, C + i * ldc, ldc)
   int i = 0;
-  for (; m - i >= full && !(full == 6 && m - i == 8); i += full) TILE(full);
+  for (; m - i >= full && !(full == 6 && m - i == 8); i += full) {
+    if (ahead) {
+      fetch_row(ahead);
+      fetch_row(ahead);
+    }
+    TILE(full);
+  }
   for (; m - i >= 4; i += 4) TILE(4);
   for (; m - i >= 2; i += 2) TILE(2);
   for (; m - i >= 1; i += 1) TILE(1);
 #undef TILE
 }
 
-INLINE void product(product_kind kind, int m, int n, int k, const float *A, ptrdiff_t a_row, ptrdiff_t a_col, const float *B,
-                    ptrdiff_t ldb, const float *decay, const float *C0, ptrdiff_t ldc0, float *C, ptrdiff_t ldc) {
+INLINE void product(product_kind kind, gdn2_ahead *ahead, int m, int n, int k, const float *A, ptrdiff_t a_row, ptrdiff_t a_col,
+                    const float *B, ptrdiff_t ldb, const float *decay, const float *C0, ptrdiff_t ldc0, float *C, ptrdiff_t ldc) {
   int j = 0;
   for (; j + TILE_VECS * VL <= n; j += TILE_VECS * VL)
-    product_panel(kind, TILE_VECS, VL, m, k, A, a_row, a_col, B + j, ldb, decay, C0 + j, ldc0, C + j, ldc);
+    product_panel(kind, ahead, TILE_VECS, VL, m, k, A, a_row, a_col, B + j, ldb, decay, C0 + j, ldc0, C + j, ldc);
   if (TILE_VECS > 2 && j + 2 * VL <= n) {
-    product_panel(kind, 2, VL, m, k, A, a_row, a_col, B + j, ldb, decay, C0 + j, ldc0, C + j, ldc);
+    product_panel(kind, ahead, 2, VL, m, k, A, a_row, a_col, B + j, ldb, decay, C0 + j, ldc0, C + j, ldc);
     j += 2 * VL;
   }
-  for (; j + VL <= n; j += VL) product_panel(kind, 1, VL, m, k, A, a_row, a_col, B + j, ldb, decay, C0 + j, ldc0, C + j, ldc);
-  if (j < n) product_panel(kind, 1, n - j, m, k, A, a_row, a_col, B + j, ldb, decay, C0 + j, ldc0, C + j, ldc);
+  for (; j + VL <= n; j += VL)
+    product_panel(kind, ahead, 1, VL, m, k, A, a_row, a_col, B + j, ldb, decay, C0 + j, ldc0, C + j, ldc);
+  if (j < n) product_panel(kind, ahead, 1, n - j, m, k, A, a_row, a_col, B + j, ldb, decay, C0 + j, ldc0, C + j, ldc);
 }
 
 STAGE void mul_set(int m, int n, int k, const float *A, ptrdiff_t a_row, ptrdiff_t a_col, const float *B, ptrdiff_t ldb, float *C,
                    ptrdiff_t ldc) {
   if (a_col == 1)
-    product(PRODUCT_SET, m, n, k, A, a_row, 1, B, ldb, C, C, ldc, C, ldc);
+    product(PRODUCT_SET, NULL, m, n, k, A, a_row, 1, B, ldb, C, C, ldc, C, ldc);
   else
-    product(PRODUCT_SET, m, n, k, A, a_row, a_col, B, ldb, C, C, ldc, C, ldc);
+    product(PRODUCT_SET, NULL, m, n, k, A, a_row, a_col, B, ldb, C, C, ldc, C, ldc);
 }
 
 STAGE void mul_add(int m, int n, int k, const float *A, ptrdiff_t a_row, ptrdiff_t a_col, const float *B, ptrdiff_t ldb, float *C,
                    ptrdiff_t ldc) {
-  product(PRODUCT_ADD, m, n, k, A, a_row, a_col, B, ldb, C, C, ldc, C, ldc);
+  product(PRODUCT_ADD, NULL, m, n, k, A, a_row, a_col, B, ldb, C, C, ldc, C, ldc);
 }
 
 STAGE void mul_sub(int m, int n, int k, const float *A, ptrdiff_t a_row, ptrdiff_t a_col, const float *B, ptrdiff_t ldb, float *C,
                    ptrdiff_t ldc) {
-  product(PRODUCT_SUB, m, n, k, A, a_row, a_col, B, ldb, C, C, ldc, C, ldc);
+  product(PRODUCT_SUB, NULL, m, n, k, A, a_row, a_col, B, ldb, C, C, ldc, C, ldc);
 }
 
 STAGE void mul_decay(int m, int n, int k, const float *A, ptrdiff_t a_row, ptrdiff_t a_col, const float *B, ptrdiff_t ldb,
                      const float *decay, const float *C0, ptrdiff_t ldc0, float *C, ptrdiff_t ldc) {
   if (a_row == 1)
-    product(PRODUCT_DECAY, m, n, k, A, 1, a_col, B, ldb, decay, C0, ldc0, C, ldc);
+    product(PRODUCT_DECAY, NULL, m, n, k, A, 1, a_col, B, ldb, decay, C0, ldc0, C, ldc);
   else
-    product(PRODUCT_DECAY, m, n, k, A, a_row, a_col, B, ldb, decay, C0, ldc0, C, ldc);
+    product(PRODUCT_DECAY, NULL, m, n, k, A, a_row, a_col, B, ldb, decay, C0, ldc0, C, ldc);
+}
+
+/* A block that ends within the matrix's last VL rows or columns: through a full block of its own. */
+INLINE void transpose_edge(int m, int n, const float *A, ptrdiff_t lda, float *At, ptrdiff_t ldat) {
+  float block[VL * VL] = {0};
+  vf r[VL];
+  for (int i = 0; i < m; i++) v_store(block + i * VL, v_load_upto(A + i * lda, n));
+  v_load_transposed(block, VL, r);
+  for (int j = 0; j < n; j++) v_store_upto(At + j * ldat, r[j], m);
 }
 
 STAGE void transpose(int m, int n, const float *A, ptrdiff_t lda, float *At, ptrdiff_t ldat) {
   for (int i = 0; i < m; i += VL)
     for (int j = 0; j < n; j += VL) {
+      const float *from = A + i * lda + j;
+      float *to = At + j * ldat + i;
+      if (m - i < VL || n - j < VL) {
+        transpose_edge(m - i < VL ? m - i : VL, n - j < VL ? n - j : VL, from, lda, to, ldat);
+        continue;
+      }
       vf r[VL];
+      v_load_transposed(from, lda, r);
       UNROLL
-      for (int x = 0; x < VL; x++) r[x] = i + x < m ? v_load_upto(A + (i + x) * lda + j, n - j) : v_zero();
-      v_transpose(r);
-      UNROLL
-      for (int x = 0; x < VL; x++)
-        if (j + x < n) v_store_upto(At + (j + x) * ldat + i, r[x], m - i);
+      for (int x = 0; x < VL; x++) v_store(to + x * ldat, r[x]);
     }
 }
