@@ -1,0 +1,104 @@
+#include "engine.h"
+
+#include <math.h>
+
+#include "cli.h"
+
+int engine_code(gdn2_status status) {
+  if (status == GDN2_OK) return DONE;
+  return status == GDN2_ERR_MEMORY ? cli_failed("%s", gdn2_last_error()) : cli_wrong_use("%s", gdn2_last_error());
+}
+
+int engine_start(engine *e, const inputs *x, outputs *y, const settings *s) {
+  *e = (engine){.x = x, .y = y, .s = s, .scale = options_given(s, "scale") ? s->scale : 1 / sqrt((double)x->n.K)};
+  e->threads = gdn2_threads(s->threads);
+  return engine_code(gdn2_isa_choose((gdn2_isa)s->isa, &e->isa));
+}
+
+double engine_work(const engine *e) {
+  return (double)e->x->n.B * (double)e->x->n.H * (e->y->data[OUT_DQ] ? 1 + BACKWARD_WEIGHT : 1);
+}
+
+/* ---- Views of a slice ----------------------------------------------------------------------------------------------------- */
+
+/* Where a slice of a contiguous tensor begins, and the strides of its axes. */
+typedef struct view {
+  int64_t start, stride[4];
+} view;
+
+static view view_of(const sizes *n, const char *axes, const slice *part) {
+  if (axes[1] == 'H') { /* BHKV */
+    int64_t state = n->K * n->V;
+    return (view){(part->b * n->H + part->h) * state, {n->H * state, state, n->V, 1}};
+  }
+  int64_t D = axes[3] == 'K' ? n->K : axes[3] == 'V' ? n->V : 1, row = n->H * D;
+  return (view){part->b * n->T * row + part->h * D, {n->T * row, row, D, axes[3] ? 1 : 0}}; /* BTH: one number for all channels */
+}
+
+static gdn2_input input_of(const engine *e, input_id id, const slice *part) {
+  const float *data = e->x->data[id];
+  view v = view_of(&e->x->n, inputs_axes(e->x->rule, id), part);
+  if (!data) return (gdn2_input){0};
+  return (gdn2_input){data + v.start, GDN2_F32, {v.stride[0], v.stride[1], v.stride[2], v.stride[3]}};
+}
+
+static gdn2_output output_of(const engine *e, output_id id, const slice *part) {
+  float *data = e->y->data[id];
+  if (!data) return (gdn2_output){0};
+  view v = view_of(&e->x->n, outputs_axes(e->x->rule, id), part);
+  return (gdn2_output){data + v.start, GDN2_F32, {v.stride[0], v.stride[1], v.stride[2], v.stride[3]}};
+}
+
+static gdn2_problem problem_of(const engine *e, const slice *part) {
+  const sizes *n = &e->x->n;
+  int beta = e->x->data[IN_BETA] != NULL;
+  gdn2_problem p = {.B = part->B, .T = n->T, .H = part->H, .K = n->K, .V = n->V, .scale = &e->scale};
+  p.q = input_of(e, IN_Q, part);
+  p.k = input_of(e, IN_K, part);
+  p.v = input_of(e, IN_V, part);
+  p.g = input_of(e, IN_G, part);
+  p.b = input_of(e, beta ? IN_BETA : IN_B, part);
+  p.w = input_of(e, beta ? IN_BETA : IN_W, part);
+  p.h0 = input_of(e, IN_H0, part);
+  return p;
+}
+
+static gdn2_exec exec_of(const engine *e) { return (gdn2_exec){.threads = e->s->threads, .isa = e->isa}; }
+
+/* ---- The exact rule ------------------------------------------------------------------------------------------------------- */
+
+static int forward_slice(void *context, const slice *part) {
+  const engine *e = context;
+  gdn2_forward_args args = {.struct_size = sizeof args, .problem = problem_of(e, part), .exec = exec_of(e)};
+  args.o = output_of(e, OUT_O, part);
+  args.h_final = output_of(e, OUT_H_FINAL, part);
+  return engine_code(gdn2_forward(&args));
+}
+
+static int backward_slice(void *context, const slice *part) {
+  const engine *e = context;
+  gdn2_backward_args args = {.struct_size = sizeof args, .problem = problem_of(e, part), .exec = exec_of(e)};
+  args.d_o = input_of(e, IN_DO, part);
+  args.dh_final = input_of(e, IN_DH_FINAL, part);
+  args.dq = output_of(e, OUT_DQ, part);
+  args.dk = output_of(e, OUT_DK, part);
+  args.dv = output_of(e, OUT_DV, part);
+  args.dg = output_of(e, OUT_DG, part);
+  args.db = output_of(e, OUT_DB, part);
+  args.dw = output_of(e, OUT_DW, part);
+  args.dh0 = output_of(e, OUT_DH0, part);
+  return engine_code(gdn2_backward(&args));
+}
+
+/* Without a bar the work is one call; with it, as many heads at a time as there are threads. The bits are the same. */
+static int64_t heads_at_a_time(const engine *e, const progress *bar) { return bar->on ? e->threads : 0; }
+
+int engine_forward(engine *e, progress *bar) { return slices_run(&e->x->n, heads_at_a_time(e, bar), forward_slice, e, bar, 1); }
+
+int engine_backward(engine *e, progress *bar) {
+  int code = slices_run(&e->x->n, heads_at_a_time(e, bar), backward_slice, e, bar, BACKWARD_WEIGHT);
+  float *dbeta = e->y->data[OUT_DBETA];
+  int64_t count = dbeta ? sizes_count(&e->x->n, "BTH") : 0;
+  for (int64_t i = 0; i < count; i++) dbeta[i] = e->y->data[OUT_DB][i] + e->y->data[OUT_DW][i];
+  return code;
+}

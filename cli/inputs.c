@@ -1,0 +1,199 @@
+#include "inputs.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+#include "gdn2.h"
+
+#define BIT(id) (1u << (id))
+enum { QKV = BIT(IN_Q) | BIT(IN_K) | BIT(IN_V), OPTIONAL = BIT(IN_H0), GRADIENTS = BIT(IN_DO) | BIT(IN_DH_FINAL) };
+
+const rule rules[] = {
+    {"gdn2", QKV | BIT(IN_G) | BIT(IN_B) | BIT(IN_W), 0},
+    {"kda", QKV | BIT(IN_G) | BIT(IN_BETA), 0},
+    {"gdn", QKV | BIT(IN_G) | BIT(IN_BETA), 1},
+    {"deltanet", QKV | BIT(IN_BETA), 0},
+    {"gla", QKV | BIT(IN_G), 0},
+};
+const char *const rule_names[] = {"gdn2", "kda", "gdn", "deltanet", "gla", NULL};
+
+static const struct {
+  const char *key, *option, *axes;
+} table[INPUTS] = {
+    [IN_Q] = {"q", "q", "BTHK"},         [IN_K] = {"k", "k", "BTHK"},
+    [IN_V] = {"v", "v", "BTHV"},         [IN_G] = {"g", "g", "BTHK"},
+    [IN_B] = {"b", "b", "BTHK"},         [IN_W] = {"w", "w", "BTHV"},
+    [IN_BETA] = {"beta", "beta", "BTH"}, [IN_H0] = {"h0", "h0", "BHKV"},
+    [IN_DO] = {"do", "do", "BTHV"},      [IN_DH_FINAL] = {"dh_final", "dh-final", "BHKV"},
+};
+
+const char *inputs_axes(const rule *r, input_id id) { return id == IN_G && r->g_per_head ? "BTH" : table[id].axes; }
+const char *inputs_name(input_id id) { return table[id].key; }
+
+static int64_t size_of(const sizes *n, char axis) {
+  return axis == 'B' ? n->B : axis == 'T' ? n->T : axis == 'H' ? n->H : axis == 'K' ? n->K : n->V;
+}
+
+int sizes_shape(const sizes *n, const char *axes, int64_t *shape) {
+  int rank = 0;
+  for (; axes[rank]; rank++) shape[rank] = size_of(n, axes[rank]);
+  return rank;
+}
+
+int64_t sizes_count(const sizes *n, const char *axes) {
+  int64_t count = 1, shape[MAX_AXES];
+  int rank = sizes_shape(n, axes, shape);
+  for (int i = 0; i < rank; i++)
+    if (shape[i] == 0) return 0;
+  for (int i = 0; i < rank; i++)
+    if (__builtin_mul_overflow(count, shape[i], &count) || count > INT64_MAX / 8) return -1;
+  return count;
+}
+
+/* ---- Finding the tensors -------------------------------------------------------------------------------------------------- */
+
+static int key_is_known(const char *key) {
+  for (int id = 0; id < INPUTS; id++)
+    if (!strcmp(table[id].key, key)) return 1;
+  return 0;
+}
+
+static int open_container(inputs *x, const settings *s, unsigned wanted) {
+  io_error error;
+  if (!s->in) return DONE;
+  if (io_open_safetensors(s->in, &x->opened[INPUTS], &error)) return cli_wrong_use("--in: %s", error.text);
+  const io_file *file = x->opened[INPUTS];
+  for (int i = 0; i < file->count; i++)
+    if (!key_is_known(file->entries[i].name))
+      cli_note("%s: key %s is not an input and is not used", s->in, file->entries[i].name);
+  for (int id = 0; id < INPUTS; id++) {
+    const io_entry *entry = io_find(file, table[id].key);
+    if (entry && !s->file[id] && !(wanted & BIT(id)))
+      cli_note("%s: key %s is not used %s", s->in, entry->name, BIT(id) & GRADIENTS ? "without --backward" : "by this rule");
+    if (!entry || !(wanted & BIT(id))) continue;
+    x->source[id].file = file;
+    x->source[id].entry = entry;
+  }
+  return DONE;
+}
+
+static int open_arrays(inputs *x, const settings *s, unsigned wanted) {
+  io_error error;
+  for (int id = 0; id < INPUTS; id++) {
+    if (!s->file[id]) continue;
+    if (!(wanted & BIT(id)) && BIT(id) & GRADIENTS) return cli_wrong_use("--%s needs --backward", table[id].option);
+    if (!(wanted & BIT(id)))
+      return cli_wrong_use("--%s: rule %s does not take %s", table[id].option, x->rule->name, table[id].key);
+    if (io_open_npy(s->file[id], &x->opened[id], &error)) return cli_wrong_use("--%s: %s", table[id].option, error.text);
+    x->source[id].file = x->opened[id];
+    x->source[id].entry = x->opened[id]->entries;
+  }
+  return DONE;
+}
+
+static int check_presence(const inputs *x, const settings *s) {
+  for (int id = 0; id < INPUTS; id++) {
+    if (x->source[id].file || !(x->rule->needs & BIT(id))) continue;
+    if (s->in)
+      return cli_wrong_use("%s is missing: rule %s needs the key %s in %s or --%s FILE", table[id].key, x->rule->name,
+                           table[id].key, s->in, table[id].option);
+    return cli_wrong_use("%s is missing: rule %s needs --%s FILE or --in FILE", table[id].key, x->rule->name, table[id].option);
+  }
+  return DONE;
+}
+
+/* ---- Shapes --------------------------------------------------------------------------------------------------------------- */
+
+static const char *print_shape(char *text, size_t size, const int64_t *shape, int rank) {
+  int n = snprintf(text, size, "[");
+  for (int i = 0; i < rank; i++) n += snprintf(text + n, size - (size_t)n, i ? ", %lld" : "%lld", (long long)shape[i]);
+  snprintf(text + n, size - (size_t)n, "]");
+  return text;
+}
+
+static int wrong_shape(const inputs *x, int id, const char *wanted) {
+  char text[256];
+  const io_entry *e = x->source[id].entry;
+  return cli_wrong_use("%s (%s): shape %s must be %s", table[id].key, x->source[id].file->path,
+                       print_shape(text, sizeof text, e->shape, e->rank), wanted);
+}
+
+static int check_shape(const inputs *x, int id) {
+  char text[256], wanted[320];
+  int64_t shape[MAX_AXES];
+  const io_entry *e = x->source[id].entry;
+  const char *axes = inputs_axes(x->rule, (input_id)id);
+  int rank = sizes_shape(&x->n, axes, shape);
+  if (e->rank == rank && !memcmp(e->shape, shape, (size_t)rank * sizeof *shape)) return DONE;
+  snprintf(wanted, sizeof wanted, "%s (%s; B, T, H, K as in q, V as in v)", print_shape(text, sizeof text, shape, rank), axes);
+  return wrong_shape(x, id, wanted);
+}
+
+static int check_limits(const sizes *n) {
+  if (n->K < 1 || n->K > GDN2_MAX_DIM)
+    return cli_wrong_use("q: the last size, K = %lld, must be from 1 to %d", (long long)n->K, GDN2_MAX_DIM);
+  if (n->V < 1 || n->V > GDN2_MAX_DIM)
+    return cli_wrong_use("v: the last size, V = %lld, must be from 1 to %d", (long long)n->V, GDN2_MAX_DIM);
+  if (sizes_count(n, "BHKV") < 0 || sizes_count(n, "BTHK") < 0 || sizes_count(n, "BTHV") < 0)
+    return cli_wrong_use("the product of B, T, H, K and V overflows");
+  return DONE;
+}
+
+static int check_tensors(inputs *x) {
+  const io_entry *q = x->source[IN_Q].entry, *v = x->source[IN_V].entry;
+  for (int id = 0; id < INPUTS; id++) {
+    const io_entry *e = x->source[id].entry;
+    if (e && e->dtype == IO_OTHER)
+      return cli_wrong_use("%s: %s: element type %s must be F32, F64, F16 or BF16", x->source[id].file->path, e->name,
+                           e->dtype_name);
+  }
+  if (q->rank != 4) return wrong_shape(x, IN_Q, "[B, T, H, K]");
+  if (v->rank != 4) return wrong_shape(x, IN_V, "[B, T, H, V]");
+  x->n = (sizes){q->shape[0], q->shape[1], q->shape[2], q->shape[3], v->shape[3]};
+  int code = DONE;
+  for (int id = 0; id < INPUTS && !code; id++)
+    if (x->source[id].entry) code = check_shape(x, id);
+  return code ? code : check_limits(&x->n);
+}
+
+int inputs_open(inputs *x, const settings *s, int gradients) {
+  *x = (inputs){.rule = &rules[s->rule]};
+  unsigned wanted = x->rule->needs | OPTIONAL | (gradients ? GRADIENTS : 0);
+  int code = open_container(x, s, wanted);
+  if (!code) code = open_arrays(x, s, wanted);
+  if (!code) code = check_presence(x, s);
+  return code ? code : check_tensors(x);
+}
+
+/* ---- Data ----------------------------------------------------------------------------------------------------------------- */
+
+static void close_files(inputs *x) {
+  for (int i = 0; i <= INPUTS; i++) {
+    io_close(x->opened[i]);
+    x->opened[i] = NULL;
+  }
+}
+
+static int read_tensor(inputs *x, int id) {
+  io_error error;
+  const io_entry *e = x->source[id].entry;
+  x->data[id] = malloc((size_t)e->count * sizeof(float) + 1);
+  if (!x->data[id]) return cli_failed("%s: not enough memory for %lld elements", table[id].key, (long long)e->count);
+  if (io_read_f32(x->source[id].file, e, x->data[id], &error)) return cli_wrong_use("%s", error.text);
+  return DONE;
+}
+
+int inputs_read(inputs *x) {
+  int code = DONE;
+  for (int id = 0; id < INPUTS && !code; id++)
+    if (x->source[id].entry) code = read_tensor(x, id);
+  close_files(x);
+  return code;
+}
+
+void inputs_free(inputs *x) {
+  close_files(x);
+  for (int id = 0; id < INPUTS; id++) free(x->data[id]);
+}

@@ -1,0 +1,51 @@
+/* inputs.h - the rules of the family, and the tensors that run and check read from files. */
+#ifndef GDN2_CLI_INPUTS_H
+#define GDN2_CLI_INPUTS_H
+#include "options.h"
+#include "tensor_file.h"
+
+/* A member of the family: the inputs it needs (bits 1 << input_id), and whether its g is per head. */
+typedef struct rule {
+  const char *name;
+  unsigned needs;
+  int g_per_head;
+} rule;
+
+extern const rule rules[];
+extern const char *const rule_names[]; /* ends with NULL */
+
+/* Axes of a tensor: four letters of B T H K V at most. */
+enum { MAX_AXES = 4 };
+
+typedef struct sizes {
+  int64_t B, T, H, K, V;
+} sizes;
+
+/* "BTHK" -> {B, T, H, K}; returns the rank. */
+int sizes_shape(const sizes *n, const char *axes, int64_t *shape);
+/* The product, or -1 if it overflows. */
+int64_t sizes_count(const sizes *n, const char *axes);
+
+typedef struct inputs {
+  const rule *rule;
+  sizes n;
+  io_file *opened[INPUTS + 1]; /* the .npy files, and last the file of --in */
+  struct {
+    const io_file *file; /* NULL: absent */
+    const io_entry *entry;
+  } source[INPUTS];
+  float *data[INPUTS]; /* contiguous; NULL: absent */
+} inputs;
+
+/* Opens the files and checks names, element types and shapes; no data yet. gradients: the gradients of the outputs are wanted.
+ * Returns an exit code, its sentence printed. */
+int inputs_open(inputs *x, const settings *s, int gradients);
+/* Reads the data and closes the files. */
+int inputs_read(inputs *x);
+void inputs_free(inputs *x);
+
+/* The axes of an input under a rule, for example "BTHK". */
+const char *inputs_axes(const rule *r, input_id id);
+const char *inputs_name(input_id id);
+
+#endif

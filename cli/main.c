@@ -1,0 +1,95 @@
+/* main.c - gdn2 VERB OPTIONS: finds the verb, parses its options, and gives help. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cli.h"
+#include "gdn2.h"
+#include "tensor_file.h"
+
+static const struct verb {
+  const char *name;
+  int bit;
+  int (*run)(const settings *s);
+  const char *line, *text;
+} verbs[] = {
+    {"run", VERB_RUN, verb_run, "tensors from files -> outputs, final state, gradients",
+     "Reads q, k, v and the gates of a rule from .npy files or from one .safetensors file, computes o and h_final\n"
+     "and, with --backward, the gradients dq dk dv dg db dw dh0 (dbeta where the rule has beta), and writes them to --out.\n"},
+    {"check", VERB_CHECK, verb_check, "the same tensors through the engine and a float64 oracle; a table of errors",
+     "Compares o, h_final and the gradients with the float64 recurrence. The gradients are compared with --backward, or when\n"
+     "do or dh_final is given; when neither is, both are made from fixed seeds. Fails when a relative error is above 1e-6\n"
+     "(o, h_final) or 2e-6 (gradients).\n"},
+    {"info", VERB_INFO, verb_info, "version, processor, instruction set, threads, limits", ""},
+};
+enum { VERBS = sizeof verbs / sizeof *verbs };
+
+static void print_usage(FILE *out) {
+  fputs("usage: gdn2 VERB [OPTIONS]\n\n", out);
+  for (int i = 0; i < VERBS; i++) fprintf(out, "  %-7s %s\n", verbs[i].name, verbs[i].line);
+  fputs("  help    this text, or with a verb its options\n\n"
+        "Options are --name VALUE or --name=VALUE. Exit codes: 0 done, 1 failed, 2 wrong use or bad input.\n",
+        out);
+}
+
+static const struct verb *find(const char *name) {
+  for (int i = 0; i < VERBS; i++)
+    if (!strcmp(verbs[i].name, name)) return &verbs[i];
+  return NULL;
+}
+
+static int unknown_verb(const char *name) {
+  const char *names[VERBS];
+  for (int i = 0; i < VERBS; i++) names[i] = verbs[i].name;
+  const char *near = options_nearest(name, names, VERBS);
+  if (near) return cli_wrong_use("unknown verb '%s'; did you mean %s?", name, near);
+  return cli_wrong_use("unknown verb '%s'; see gdn2 help", name);
+}
+
+static int print_help(const struct verb *verb) {
+  printf("usage: gdn2 %s [OPTIONS]\n\n%s%s\n%s", verb->name, verb->line, *verb->text ? "\n" : "", verb->text);
+  printf("\n");
+  options_print(verb->bit);
+  return DONE;
+}
+
+static int help(int count, char **arguments) {
+  if (!count) {
+    print_usage(stdout);
+    return DONE;
+  }
+  if (count > 1) return cli_wrong_use("help takes one verb, not '%s' too", arguments[1]);
+  const struct verb *verb = find(arguments[0]);
+  return verb ? print_help(verb) : unknown_verb(arguments[0]);
+}
+
+static int dispatch(const struct verb *verb, int count, char **arguments) {
+  settings s;
+  int wants_help;
+  cli_verb(verb->name);
+  int code = options_parse(verb->bit, count, arguments, &s, &wants_help);
+  if (code) return code;
+  return wants_help ? print_help(verb) : verb->run(&s);
+}
+
+static int start(int count, char **arguments) {
+  if (!count) {
+    print_usage(stderr);
+    return WRONG_USE;
+  }
+  const char *name = arguments[0];
+  if (!strcmp(name, "help") || !strcmp(name, "--help") || !strcmp(name, "-h")) return help(count - 1, arguments + 1);
+  if (!strcmp(name, "--version")) {
+    printf("gdn2 %s\n", gdn2_version());
+    return DONE;
+  }
+  const struct verb *verb = find(name);
+  return verb ? dispatch(verb, count - 1, arguments + 1) : unknown_verb(name);
+}
+
+int main(int argc, char **argv) {
+  io_clean_up_on_signals();
+  int code = start(argc - 1, argv + 1);
+  /* A table that did not reach its file is a failure. */
+  if ((fflush(stdout) || ferror(stdout)) && code == DONE) code = cli_failed("the output cannot be written");
+  return code;
+}

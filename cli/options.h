@@ -1,0 +1,40 @@
+/* options.h - the options of every verb, in one table that serves parsing and help. */
+#ifndef GDN2_CLI_OPTIONS_H
+#define GDN2_CLI_OPTIONS_H
+#include <stdint.h>
+
+/* Which verbs take an option. */
+enum { VERB_RUN = 1, VERB_CHECK = 2, VERB_INFO = 4 };
+
+/* The inputs of run and check. Each has an option --NAME FILE.npy and a key in the file of --in. */
+typedef enum input_id { IN_Q, IN_K, IN_V, IN_G, IN_B, IN_W, IN_BETA, IN_H0, IN_DO, IN_DH_FINAL, INPUTS } input_id;
+
+enum { SEMANTICS_EXACT, SEMANTICS_SEED };
+enum { PROGRESS_AUTO, PROGRESS_ON, PROGRESS_OFF };
+
+typedef struct settings {
+  const char *in, *out;
+  const char *file[INPUTS];
+  int rule;      /* an index of rules[] */
+  int semantics; /* SEMANTICS_ */
+  int backward, threads, progress;
+  int isa;   /* gdn2_isa */
+  int dtype; /* io_dtype */
+  double scale, clip, wy_eps;
+  int bt, bc, mb;
+  uint64_t given; /* a bit for each option of the table */
+} settings;
+
+/* Fills *s from the arguments after the verb. 0, or the exit code with the sentence printed. *help: the user asked for help. */
+int options_parse(int verb, int count, char **arguments, settings *s, int *help);
+
+/* Whether the option --name was given. */
+int options_given(const settings *s, const char *name);
+
+/* The list of a verb's options, on stdout. */
+void options_print(int verb);
+
+/* The entry of words[count] that is nearest to word, or NULL if none is near. */
+const char *options_nearest(const char *word, const char *const *words, int count);
+
+#endif
