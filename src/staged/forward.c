@@ -1,0 +1,165 @@
+/* The public forward: kernels A to D one by one, and whole. */
+#include "base/arena.h"
+#include "base/error.h"
+#include "staged/kernels.h"
+#include "staged/report.h"
+#include <stdlib.h>
+
+gdn2_status gdn2_seed_scores(const gdn2_seed_call *call, const float *q, const float *k, const float *b, const float *g,
+                             float *Aqk, float *Akk) {
+  gdn2_seed_frame frame;
+  int64_t replaced[2];
+  gdn2_status status = GDN2_SEED_NEED(call, q, k, b, g, Aqk, Akk);
+  if (status == GDN2_OK) status = gdn2_seed_frame_open(&frame, call);
+  if (status != GDN2_OK) return status;
+  gdn2_seed_run_scores(&frame, &(gdn2_seed_inputs){.q = q, .k = k, .b = b, .g = g}, Aqk, Akk, replaced);
+  gdn2_seed_frame_close(&frame);
+  return GDN2_OK;
+}
+
+gdn2_status gdn2_seed_solve(const gdn2_seed_call *call, const float *Akk, float *A) {
+  gdn2_seed_frame frame;
+  int64_t replaced[1];
+  gdn2_status status = GDN2_SEED_NEED(call, Akk, A);
+  if (status == GDN2_OK) status = gdn2_seed_frame_open(&frame, call);
+  if (status != GDN2_OK) return status;
+  gdn2_seed_run_solve(&frame, Akk, A, replaced);
+  gdn2_seed_frame_close(&frame);
+  return GDN2_OK;
+}
+
+gdn2_status gdn2_seed_rebuild(const gdn2_seed_call *call, const float *q, const float *k, const float *v, const float *w,
+                              const float *b, const float *g, const float *A, float *w_pseudo, float *u, float *kg, float *qg,
+                              float *gc_last) {
+  gdn2_seed_frame frame;
+  int64_t replaced[4];
+  gdn2_status status = GDN2_SEED_NEED(call, q, k, v, w, b, g, A, w_pseudo, u, kg, qg, gc_last);
+  if (status == GDN2_OK) status = gdn2_seed_frame_open(&frame, call);
+  if (status != GDN2_OK) return status;
+  const gdn2_seed_inputs in = {.q = q, .k = k, .v = v, .w = w, .b = b, .g = g};
+  const gdn2_seed_residuals out = {.w_pseudo = w_pseudo, .u = u, .kg = kg, .qg = qg, .gc_last = gc_last};
+  gdn2_seed_run_rebuild(&frame, &in, A, &out, replaced);
+  gdn2_seed_frame_close(&frame);
+  return GDN2_OK;
+}
+
+static void report_combine(const gdn2_seed_frame *f, const float *h_final, int64_t o_size, const float *o,
+                           const int64_t replaced[2]) {
+  gdn2_seed_inspect(f, "kernel_D_h_final", gdn2_seed_heads(f) * gdn2_seed_state(f), h_final, replaced[0]);
+  gdn2_seed_inspect(f, "kernel_D_o", o_size, o, replaced[1]);
+}
+
+static gdn2_status combine(const gdn2_seed_call *call, const gdn2_seed_chunk *made, const float *h0,
+                           const gdn2_seed_combine_out *out) {
+  gdn2_seed_frame frame;
+  int64_t replaced[2];
+  const gdn2_status status = gdn2_seed_frame_open(&frame, call);
+  if (status != GDN2_OK) return status;
+  gdn2_seed_run_combine(&frame, made, h0, out, replaced);
+  report_combine(&frame, out->h_final, gdn2_seed_tasks(&frame) * gdn2_seed_values(&frame), out->o, replaced);
+  gdn2_seed_frame_close(&frame);
+  return GDN2_OK;
+}
+
+gdn2_status gdn2_seed_combine(const gdn2_seed_call *call, const float *Aqk, const float *w_pseudo, const float *u,
+                              const float *kg, const float *qg, const float *gc_last, const float *h0, float *o_chunks,
+                              float *h_final) {
+  const gdn2_status status = GDN2_SEED_NEED(call, Aqk, w_pseudo, u, kg, qg, gc_last, o_chunks, h_final);
+  if (status != GDN2_OK) return status;
+  const gdn2_seed_chunk made = {.Aqk = Aqk, .w_pseudo = w_pseudo, .kg = kg, .qg = qg, .u = u, .gc_last = gc_last};
+  return combine(call, &made, h0, &(gdn2_seed_combine_out){.o = o_chunks, .h_final = h_final});
+}
+
+gdn2_status gdn2_seed_combine_with_state(const gdn2_seed_call *call, const float *Aqk, const float *w_pseudo, const float *u,
+                                         const float *kg, const float *qg, const float *gc_last, const float *h0, float *o_chunks,
+                                         float *h_final, float *h_pre_all, float *v_new_all) {
+  const gdn2_status status = GDN2_SEED_NEED(call, Aqk, w_pseudo, u, kg, qg, gc_last, o_chunks, h_final, h_pre_all, v_new_all);
+  if (status != GDN2_OK) return status;
+  const gdn2_seed_chunk made = {.Aqk = Aqk, .w_pseudo = w_pseudo, .kg = kg, .qg = qg, .u = u, .gc_last = gc_last};
+  return combine(call, &made, h0,
+                 &(gdn2_seed_combine_out){.o = o_chunks, .h_final = h_final, .h_pre_all = h_pre_all, .v_new_all = v_new_all});
+}
+
+/* ---- Whole ---------------------------------------------------------------------------------------------------------------- */
+
+void gdn2_seed_run_forward(const gdn2_seed_frame *f, const gdn2_seed_inputs *in, const gdn2_seed_residuals *r, float *o,
+                           float *h_final) {
+  const int64_t tasks = gdn2_seed_tasks(f), keys = tasks * gdn2_seed_keys(f), scores = tasks * gdn2_seed_scores_size(f);
+  int64_t replaced[4];
+  gdn2_seed_run_scores(f, in, r->Aqk, r->Akk, replaced);
+  gdn2_seed_inspect(f, "kernel_A_Aqk", scores, r->Aqk, replaced[0]);
+  gdn2_seed_inspect(f, "kernel_A_Akk", scores, r->Akk, replaced[1]);
+  gdn2_seed_run_solve(f, r->Akk, r->A, replaced);
+  gdn2_seed_inspect(f, "kernel_B_wy_inverse_A", scores, r->A, replaced[0]);
+  gdn2_seed_run_rebuild(f, in, r->A, r, replaced);
+  gdn2_seed_inspect(f, "kernel_C_w_pseudo", keys, r->w_pseudo, replaced[0]);
+  gdn2_seed_inspect(f, "kernel_C_u", tasks * gdn2_seed_values(f), r->u, replaced[1]);
+  gdn2_seed_inspect(f, "kernel_C_kg", keys, r->kg, replaced[2]);
+  gdn2_seed_inspect(f, "kernel_C_qg", keys, r->qg, replaced[3]);
+  const gdn2_seed_chunk made = {r->Aqk, r->w_pseudo, r->kg, r->qg, r->u, r->gc_last};
+  const gdn2_seed_combine_out out = {o, 1, h_final, r->h_pre_all, r->v_new_all};
+  gdn2_seed_run_combine(f, &made, in->h0, &out, replaced);
+  report_combine(f, h_final, f->B * f->L * f->H * f->dims.V, o, replaced);
+}
+
+static gdn2_seed_residuals lay(const gdn2_seed_frame *f, int with_states, gdn2_arena *arena) {
+  const int64_t tasks = gdn2_seed_tasks(f);
+  const size_t scores = (size_t)(tasks * gdn2_seed_scores_size(f)), keys = (size_t)(tasks * gdn2_seed_keys(f));
+  const size_t values = (size_t)(tasks * gdn2_seed_values(f)), states = (size_t)(tasks * gdn2_seed_state(f));
+  gdn2_seed_residuals r = {.Aqk = gdn2_arena_floats(arena, scores),
+                           .Akk = gdn2_arena_floats(arena, scores),
+                           .A = gdn2_arena_floats(arena, scores),
+                           .u = gdn2_arena_floats(arena, values),
+                           .w_pseudo = gdn2_arena_floats(arena, keys),
+                           .kg = gdn2_arena_floats(arena, keys),
+                           .qg = gdn2_arena_floats(arena, keys),
+                           .gc_last = gdn2_arena_floats(arena, (size_t)(tasks * f->dims.K))};
+  if (with_states) {
+    r.h_pre_all = gdn2_arena_floats(arena, states);
+    r.v_new_all = gdn2_arena_floats(arena, values);
+  }
+  return r;
+}
+
+void *gdn2_seed_residuals_allocate(const gdn2_seed_frame *frame, int with_states, gdn2_seed_residuals *residuals) {
+  gdn2_arena arena = {NULL, 0};
+  (void)lay(frame, with_states, &arena);
+  void *block = gdn2_seed_allocate(arena.used);
+  if (!block) {
+    gdn2_fail(GDN2_ERR_MEMORY, "no memory for %zu bytes of residuals", arena.used);
+    return NULL;
+  }
+  arena = (gdn2_arena){block, 0};
+  *residuals = lay(frame, with_states, &arena);
+  return block;
+}
+
+gdn2_status gdn2_seed_check_inputs(const gdn2_seed_inputs *inputs) {
+  const gdn2_status status = GDN2_SEED_NEED(inputs);
+  if (status != GDN2_OK) return status;
+  return GDN2_SEED_NEED(inputs->q, inputs->k, inputs->v, inputs->w, inputs->b, inputs->g);
+}
+
+gdn2_status gdn2_seed_check_residuals(const gdn2_seed_residuals *residuals) {
+  return GDN2_SEED_NEED(residuals->Aqk, residuals->Akk, residuals->A, residuals->h_pre_all, residuals->v_new_all, residuals->u,
+                        residuals->w_pseudo, residuals->kg, residuals->qg, residuals->gc_last);
+}
+
+gdn2_status gdn2_seed_forward(const gdn2_seed_call *call, const gdn2_seed_inputs *inputs, float *o, float *h_final,
+                              const gdn2_seed_residuals *residuals) {
+  gdn2_seed_frame frame;
+  gdn2_status status = GDN2_SEED_NEED(call, inputs, o, h_final);
+  if (status == GDN2_OK) status = gdn2_seed_check_inputs(inputs);
+  if (status == GDN2_OK && residuals) status = gdn2_seed_check_residuals(residuals);
+  if (status == GDN2_OK) status = gdn2_seed_frame_open(&frame, call);
+  if (status != GDN2_OK) return status;
+  gdn2_seed_residuals own;
+  void *block = residuals ? NULL : gdn2_seed_residuals_allocate(&frame, 0, &own);
+  if (residuals || block)
+    gdn2_seed_run_forward(&frame, inputs, residuals ? residuals : &own, o, h_final);
+  else
+    status = GDN2_ERR_MEMORY;
+  free(block);
+  gdn2_seed_frame_close(&frame);
+  return status;
+}
