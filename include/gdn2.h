@@ -72,7 +72,8 @@ GDN2_API const char *gdn2_last_error(void);
 
 /* ---- 2. Tensors ----------------------------------------------------------------------------------------------------------- */
 
-typedef enum gdn2_dtype { GDN2_F32 = 0 } gdn2_dtype;
+/* Element types. Arithmetic and states are float32; 16-bit inputs are widened exactly, 16-bit outputs rounded once. */
+typedef enum gdn2_dtype { GDN2_F32 = 0, GDN2_BF16 = 1, GDN2_F16 = 2 } gdn2_dtype;
 
 /* A caller's buffer. Strides are in elements, for the axes [batch, time, head, channel] of a token tensor and
  * [batch, head, key, value] of a state. Four zeros mean contiguous in that order. Otherwise every stride is as given; it may be
@@ -106,24 +107,69 @@ static inline gdn2_output gdn2_per_head_out(void *data, gdn2_dtype dtype, int64_
 
 /* ---- 3. The exact rule ---------------------------------------------------------------------------------------------------- */
 
-/* Instruction sets, in rising order. GDN2_ISA_AUTO takes the environment variable GDN2_ISA (generic, avx2, avx512) if it is set
- * and not empty, else the best the machine has. */
-typedef enum gdn2_isa { GDN2_ISA_AUTO = 0, GDN2_ISA_GENERIC = 1, GDN2_ISA_AVX2 = 2, GDN2_ISA_AVX512 = 3 } gdn2_isa;
+/* Instruction sets. GDN2_ISA_AUTO takes the environment variable GDN2_ISA (generic, avx2, avx512, neon) if it is set and not
+ * empty, else the best the machine has: of x86-64 the highest of the first three, of AArch64 neon, elsewhere generic. */
+typedef enum gdn2_isa {
+  GDN2_ISA_AUTO = 0,
+  GDN2_ISA_GENERIC = 1, /* C for any machine */
+  GDN2_ISA_AVX2 = 2,    /* with FMA and F16C */
+  GDN2_ISA_AVX512 = 3,  /* F, CD, BW, DQ and VL */
+  GDN2_ISA_NEON = 4     /* Advanced SIMD of AArch64 */
+} gdn2_isa;
 
 /* Largest K and V. */
 #define GDN2_MAX_DIM 256
 
-/* What forward and backward share. B, T, H >= 0; 1 <= K, V <= GDN2_MAX_DIM. */
+/* Which key head a value head j reads, of H key heads and HV value heads. */
+typedef enum gdn2_head_map {
+  GDN2_HEADS_GROUPED = 0, /* j / (HV / H): flash-linear-attention, transformers */
+  GDN2_HEADS_TILED = 1    /* j % H: ggml */
+} gdn2_head_map;
+
+/* Where the log-decay g comes from; x is the tensor g, A_log one number and dt_bias one row per head of g. */
+typedef enum gdn2_decay {
+  GDN2_DECAY_LOG = 0,      /* g = x */
+  GDN2_DECAY_SOFTPLUS = 1, /* g = -exp(A_log) softplus(x + dt_bias) */
+  GDN2_DECAY_BOUNDED = 2   /* g = lower_bound sigmoid(exp(A_log) (x + dt_bias)) */
+} gdn2_decay;
+
+/* Where the gates b and w come from. */
+typedef enum gdn2_gate {
+  GDN2_GATE_GIVEN = 0,
+  GDN2_GATE_SIGMOID = 1,
+  GDN2_GATE_TWO_SIGMOID = 2 /* 2 sigmoid(x): b up to 2, the eigenvalues of a step may be negative */
+} gdn2_gate;
+
+typedef enum gdn2_index { GDN2_I32 = 0, GDN2_I64 = 1 } gdn2_index;
+
+/* What forward and backward share. B, T, H >= 0; 1 <= K, V <= GDN2_MAX_DIM. Hg and Hb are HV, or H where g_key_heads or
+ * b_key_heads is 1. With cu_seqlens, N below is the number of sequences; without, N = B. */
 typedef struct gdn2_problem {
   int64_t B, T, H, K, V;
-  gdn2_input q;       /* [B, T, H, K] */
-  gdn2_input k;       /* [B, T, H, K] */
-  gdn2_input v;       /* [B, T, H, V] */
-  gdn2_input g;       /* [B, T, H, K] or per head, natural log of the decay; absent: 0, no decay */
-  gdn2_input b;       /* [B, T, H, K] or per head, erase gate; absent: 0, nothing is erased */
-  gdn2_input w;       /* [B, T, H, V] or per head, write gate; absent: 1 */
-  gdn2_input h0;      /* [B, H, K, V] initial state; absent: zeros */
+  gdn2_input q;        /* [B, T, H, K] */
+  gdn2_input k;        /* [B, T, H, K] */
+  gdn2_input v;        /* [B, T, HV, V] */
+  gdn2_input g;        /* [B, T, Hg, K] or per head, natural log of the decay or raw (see decay); absent: 0, no decay */
+  gdn2_input b;        /* [B, T, Hb, K] or per head, erase gate or raw (see erase); absent: 0, nothing is erased */
+  gdn2_input w;        /* [B, T, HV, V] or per head, write gate or raw (see write); absent: 1 */
+  gdn2_input h0;       /* [N, HV, K, V] initial state, float32; absent: zeros */
   const double *scale; /* factor on q; NULL: K^-1/2 */
+  /* Grouped value heads */
+  int64_t HV;          /* value heads, a multiple of H; 0: H */
+  gdn2_head_map map;
+  int g_key_heads, b_key_heads; /* 1: the gate has H heads and is read through the map, as q and k are */
+  /* Variable length: B = 1 and sequence n is the tokens cu_seqlens[n] .. cu_seqlens[n+1]-1, from 0 and not falling. Tokens from
+   * cu_seqlens[N] on belong to none: their outputs are 0. */
+  const void *cu_seqlens; /* [N + 1]; NULL: every row of the batch is one sequence */
+  gdn2_index cu_seqlens_type;
+  int64_t N;
+  /* Inputs finished by the library */
+  gdn2_decay decay;
+  gdn2_input A_log;    /* [1, 1, Hg, 1] float32, for GDN2_DECAY_SOFTPLUS and _BOUNDED */
+  gdn2_input dt_bias;  /* [1, 1, Hg, K] or per head, float32; absent: 0 */
+  double lower_bound;  /* for GDN2_DECAY_BOUNDED: the strongest log-decay, below 0 */
+  gdn2_gate erase, write; /* erase: any; write: given or sigmoid */
+  int qk_l2norm;       /* 1: q and k are divided by sqrt(sum of squares + 1e-6) */
 } gdn2_problem;
 
 /* How a call is carried out. All zero is a good default. */
@@ -137,8 +183,8 @@ typedef struct gdn2_exec {
 typedef struct gdn2_forward_args {
   size_t struct_size; /* sizeof(gdn2_forward_args) */
   gdn2_problem problem;
-  gdn2_output o;       /* [B, T, H, V]; absent: not computed */
-  gdn2_output h_final; /* [B, H, K, V] state after the last token; absent: not stored. T = 0: h0 or zeros */
+  gdn2_output o;       /* [B, T, HV, V]; absent: not computed */
+  gdn2_output h_final; /* [N, HV, K, V] float32, state after the last token; absent: not stored. No token: h0 or zeros */
   gdn2_exec exec;
 } gdn2_forward_args;
 
@@ -160,7 +206,8 @@ typedef struct gdn2_backward_args {
 } gdn2_backward_args;
 
 /* Gradients of L(o, h_final) given d_o = dL/do and dh_final = dL/dh_final; equations (20) to (33) of docs/math.md. A gradient of
- * an absent gate is the gradient at its neutral value. The states are recomputed from checkpoints held in the workspace.
+ * an absent gate is the gradient at its neutral value. float32, one head of v for each head of q, sequences of equal length and
+ * finished inputs only: HV, cu_seqlens, decay, erase, write and qk_l2norm must be 0. The states are recomputed from checkpoints held in the workspace.
  * Errors: as gdn2_forward. */
 GDN2_API gdn2_status gdn2_backward(const gdn2_backward_args *args);
 
@@ -179,7 +226,7 @@ GDN2_API const char *gdn2_version(void);
 /* The instruction set a call with exec.isa = wanted runs on, in *chosen. Errors: GDN2_ERR_ISA, GDN2_ERR_ARGUMENT. */
 GDN2_API gdn2_status gdn2_isa_choose(gdn2_isa wanted, gdn2_isa *chosen);
 
-/* "generic", "avx2", "avx512", "auto"; "unknown" for anything else. */
+/* "generic", "avx2", "avx512", "neon", "auto"; "unknown" for anything else. */
 GDN2_API const char *gdn2_isa_name(gdn2_isa isa);
 
 /* The threads a call with exec.threads = wanted takes at most. */
@@ -198,6 +245,7 @@ GDN2_API int gdn2_threads(int wanted);
 #define GDN2_CPU_AVX512_FP16 (1u << 9)
 #define GDN2_CPU_AMX_TILE (1u << 10)
 #define GDN2_CPU_AMX_BF16 (1u << 11)
+#define GDN2_CPU_NEON (1u << 12)
 GDN2_API uint32_t gdn2_cpu_features(void);
 
 /* The name of the feature with this one bit, for example "avx512bw"; NULL if there is none. */

@@ -70,9 +70,12 @@ static gdn2_status check_distinct(const gdn2_expect *e, const int64_t stride[4])
 
 static gdn2_status check_common(gdn2_dtype dtype, const void *data, const int64_t given[4], const gdn2_expect *e,
                                 int64_t stride[4]) {
-  if (dtype != GDN2_F32) return gdn2_fail(GDN2_ERR_DTYPE, "%s: dtype is %d; it must be GDN2_F32 (0)", e->name, (int)dtype);
-  if ((uintptr_t)data % sizeof(float))
-    return gdn2_fail(GDN2_ERR_ARGUMENT, "%s: data is %p; it must be aligned to its element size, 4", e->name, data);
+  if (dtype != GDN2_F32 && (e->only_f32 || (dtype != GDN2_BF16 && dtype != GDN2_F16)))
+    return gdn2_fail(GDN2_ERR_DTYPE, "%s: dtype is %d; it must be GDN2_F32 (0)%s", e->name, (int)dtype,
+                     e->only_f32 ? "" : ", GDN2_BF16 (1) or GDN2_F16 (2)");
+  const int size = (int)gdn2_dtype_size(dtype);
+  if ((uintptr_t)data % (uintptr_t)size)
+    return gdn2_fail(GDN2_ERR_ARGUMENT, "%s: data is %p; it must be aligned to its element size, %d", e->name, data, size);
   gdn2_status status = resolve_strides(e, given, stride);
   if (status == GDN2_OK) status = check_channel(e, stride);
   if (status == GDN2_OK) status = check_reach(e, stride);
@@ -89,16 +92,18 @@ static gdn2_status absent(const gdn2_expect *e) {
 }
 
 gdn2_status gdn2_check_input(const gdn2_input *tensor, const gdn2_expect *expect, gdn2_view *view) {
-  *view = (gdn2_view){NULL, {0, 0, 0, 0}};
+  *view = (gdn2_view){.data = NULL};
   if (!tensor->data) return absent(expect);
   view->data = tensor->data;
+  view->dtype = tensor->dtype;
   return check_common(tensor->dtype, tensor->data, tensor->stride, expect, view->stride);
 }
 
 gdn2_status gdn2_check_output(const gdn2_output *tensor, const gdn2_expect *expect, gdn2_view_out *view) {
-  *view = (gdn2_view_out){NULL, {0, 0, 0, 0}};
+  *view = (gdn2_view_out){.data = NULL};
   if (!tensor->data) return absent(expect);
   view->data = tensor->data;
+  view->dtype = tensor->dtype;
   const gdn2_status status = check_common(tensor->dtype, tensor->data, tensor->stride, expect, view->stride);
   return status == GDN2_OK ? check_distinct(expect, view->stride) : status;
 }

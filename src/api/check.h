@@ -11,6 +11,7 @@ typedef struct gdn2_expect {
   int required;
   int state;    /* a state: both inner strides are free */
   int per_head; /* channel stride 0 is allowed */
+  int only_f32;
 } gdn2_expect;
 
 /* Resolve a caller's tensor into a view, or fail with a sentence. */

@@ -6,7 +6,8 @@ static gdn2_status check(const gdn2_forward_args *args, gdn2_forward_call *call)
   gdn2_status status = gdn2_check_size(args->struct_size, sizeof *args, "gdn2_forward_args");
   if (status == GDN2_OK) status = gdn2_check_problem(&args->problem, &args->exec, &call->in);
   if (status != GDN2_OK) return status;
-  const gdn2_expect o = gdn2_expect_tokens(&call->in, "o", call->in.V, 0, 0), h_final = gdn2_expect_state(&call->in, "h_final");
+  const gdn2_expect o = gdn2_expect_tokens(&call->in, "o", call->in.HV, call->in.V),
+                    h_final = gdn2_expect_state(&call->in, "h_final");
   status = gdn2_check_output(&args->o, &o, &call->o);
   return status == GDN2_OK ? gdn2_check_output(&args->h_final, &h_final, &call->h_final) : status;
 }

@@ -19,13 +19,17 @@ static gdn2_status check_dim(const char *name, int64_t value) {
   return gdn2_fail(GDN2_ERR_SHAPE, "%s is %" PRId64 "; it must be from 1 to %d", name, value, GDN2_MAX_DIM);
 }
 
-/* B T H K, B T H V and B H K V elements must be addressable, whatever the strides. */
-static gdn2_status check_product(const gdn2_problem *p) {
-  int64_t count, wide = p->K > p->V ? p->K : p->V;
-  int bad = __builtin_mul_overflow(p->B, p->H, &count) || __builtin_mul_overflow(count, wide * wide, &wide);
-  bad = bad || __builtin_mul_overflow(count, p->T, &count) || __builtin_mul_overflow(count, GDN2_MAX_DIM, &count);
-  if (!bad && count <= INT64_MAX / 8) return GDN2_OK;
-  return gdn2_fail(GDN2_ERR_SHAPE, "B T H = %" PRId64 " x %" PRId64 " x %" PRId64 " is too large", p->B, p->T, p->H);
+/* Every token tensor and state must be addressable, whatever the strides. */
+static gdn2_status check_product(const gdn2_problem *p, const gdn2_call *call) {
+  int64_t count, states;
+  int bad =
+      __builtin_mul_overflow(call->N, call->HV, &states) || __builtin_mul_overflow(states, GDN2_MAX_DIM * GDN2_MAX_DIM, &states);
+  bad = bad || __builtin_mul_overflow(p->B, call->HV, &count) || __builtin_mul_overflow(count, p->T, &count);
+  bad = bad || __builtin_mul_overflow(count, GDN2_MAX_DIM, &count);
+  if (!bad && count <= INT64_MAX / 8 && states <= INT64_MAX / 8) return GDN2_OK;
+  return gdn2_fail(GDN2_ERR_SHAPE,
+                   "B, T, H and HV are %" PRId64 ", %" PRId64 ", %" PRId64 " and %" PRId64 "; together they are too large", p->B,
+                   p->T, p->H, call->HV);
 }
 
 static gdn2_status check_sizes(const gdn2_problem *p) {
@@ -33,40 +37,50 @@ static gdn2_status check_sizes(const gdn2_problem *p) {
   if (status == GDN2_OK) status = check_count("T", p->T);
   if (status == GDN2_OK) status = check_count("H", p->H);
   if (status == GDN2_OK) status = check_dim("K", p->K);
-  if (status == GDN2_OK) status = check_dim("V", p->V);
-  return status == GDN2_OK ? check_product(p) : status;
+  return status == GDN2_OK ? check_dim("V", p->V) : status;
 }
 
 /* Workers: no more than there are tasks. */
 static gdn2_status check_exec(const gdn2_exec *exec, gdn2_call *call) {
   if (exec->threads < 0) return gdn2_fail(GDN2_ERR_ARGUMENT, "exec.threads is %d; it must not be negative", exec->threads);
-  const int64_t tasks = call->B * call->H;
+  const int64_t tasks = call->N * call->HV;
   const int threads = gdn2_threads(exec->threads);
   call->threads = tasks < 1 ? 1 : tasks < threads ? (int)tasks : threads;
   return gdn2_table_choose(exec->isa, &call->table);
 }
 
-gdn2_expect gdn2_expect_tokens(const gdn2_call *call, const char *name, int64_t channels, int required, int per_head) {
-  return (gdn2_expect){name, {call->B, call->T, call->H, channels}, required, 0, per_head};
+gdn2_expect gdn2_expect_tokens(const gdn2_call *call, const char *name, int64_t heads, int64_t channels) {
+  return (gdn2_expect){.name = name, .size = {call->B, call->T, heads, channels}};
+}
+
+gdn2_expect gdn2_expect_gate(const gdn2_call *call, const char *name, int64_t heads, int64_t channels) {
+  return (gdn2_expect){.name = name, .size = {call->B, call->T, heads, channels}, .per_head = 1};
 }
 
 gdn2_expect gdn2_expect_state(const gdn2_call *call, const char *name) {
-  return (gdn2_expect){name, {call->B, call->H, call->K, call->V}, 0, 1, 0};
+  return (gdn2_expect){.name = name, .size = {call->N, call->HV, call->K, call->V}, .state = 1, .only_f32 = 1};
 }
 
 static gdn2_status check_inputs(const gdn2_problem *p, gdn2_call *call) {
+  const int64_t Hg = call->g_key_heads ? call->H : call->HV, Hb = call->b_key_heads ? call->H : call->HV;
   const struct {
     const gdn2_input *tensor;
     gdn2_view *view;
     gdn2_expect expect;
+    int required;
   } inputs[] = {
-      {&p->q, &call->q, gdn2_expect_tokens(call, "q", p->K, 1, 0)}, {&p->k, &call->k, gdn2_expect_tokens(call, "k", p->K, 1, 0)},
-      {&p->v, &call->v, gdn2_expect_tokens(call, "v", p->V, 1, 0)}, {&p->g, &call->g, gdn2_expect_tokens(call, "g", p->K, 0, 1)},
-      {&p->b, &call->b, gdn2_expect_tokens(call, "b", p->K, 0, 1)}, {&p->w, &call->w, gdn2_expect_tokens(call, "w", p->V, 0, 1)},
-      {&p->h0, &call->h0, gdn2_expect_state(call, "h0")},
+      {&p->q, &call->q, gdn2_expect_tokens(call, "q", p->H, p->K), 1},
+      {&p->k, &call->k, gdn2_expect_tokens(call, "k", p->H, p->K), 1},
+      {&p->v, &call->v, gdn2_expect_tokens(call, "v", call->HV, p->V), 1},
+      {&p->g, &call->g, gdn2_expect_gate(call, "g", Hg, p->K), call->decay != GDN2_DECAY_LOG},
+      {&p->b, &call->b, gdn2_expect_gate(call, "b", Hb, p->K), call->erase != GDN2_GATE_GIVEN},
+      {&p->w, &call->w, gdn2_expect_gate(call, "w", call->HV, p->V), call->write != GDN2_GATE_GIVEN},
+      {&p->h0, &call->h0, gdn2_expect_state(call, "h0"), 0},
   };
   for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++) {
-    const gdn2_status status = gdn2_check_input(inputs[i].tensor, &inputs[i].expect, inputs[i].view);
+    gdn2_expect expect = inputs[i].expect;
+    expect.required = inputs[i].required;
+    const gdn2_status status = gdn2_check_input(inputs[i].tensor, &expect, inputs[i].view);
     if (status != GDN2_OK) return status;
   }
   return GDN2_OK;
@@ -77,7 +91,11 @@ gdn2_status gdn2_check_problem(const gdn2_problem *problem, const gdn2_exec *exe
   if (status != GDN2_OK) return status;
   *call = (gdn2_call){.B = problem->B, .T = problem->T, .H = problem->H, .K = problem->K, .V = problem->V};
   call->scale = (float)(problem->scale ? *problem->scale : 1.0 / sqrt((double)problem->K));
-  status = check_inputs(problem, call);
+  status = gdn2_check_heads(problem, call);
+  if (status == GDN2_OK) status = gdn2_check_sequences(problem, call);
+  if (status == GDN2_OK) status = check_product(problem, call);
+  if (status == GDN2_OK) status = gdn2_check_gates(problem, call);
+  if (status == GDN2_OK) status = check_inputs(problem, call);
   return status == GDN2_OK ? check_exec(exec, call) : status;
 }
 

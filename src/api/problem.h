@@ -7,8 +7,14 @@
 gdn2_status gdn2_check_size(size_t given, size_t expected, const char *name);
 gdn2_status gdn2_check_problem(const gdn2_problem *problem, const gdn2_exec *exec, gdn2_call *call);
 
-/* Token tensors and states of a checked problem. channels: K or V. */
-gdn2_expect gdn2_expect_tokens(const gdn2_call *call, const char *name, int64_t channels, int required, int per_head);
+/* The optional parts of a problem, each into its place in the call. */
+gdn2_status gdn2_check_heads(const gdn2_problem *problem, gdn2_call *call);
+gdn2_status gdn2_check_sequences(const gdn2_problem *problem, gdn2_call *call);
+gdn2_status gdn2_check_gates(const gdn2_problem *problem, gdn2_call *call);
+
+/* What token tensors, gates (which may be one number per head) and states of a checked problem must be. */
+gdn2_expect gdn2_expect_tokens(const gdn2_call *call, const char *name, int64_t heads, int64_t channels);
+gdn2_expect gdn2_expect_gate(const gdn2_call *call, const char *name, int64_t heads, int64_t channels);
 gdn2_expect gdn2_expect_state(const gdn2_call *call, const char *name);
 
 /* The caller's workspace if there is one and it is large enough, else memory of its own, which *owned must be given to free(). */

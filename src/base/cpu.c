@@ -18,6 +18,7 @@ static const struct {
     {GDN2_CPU_AVX512_FP16, "avx512_fp16"},
     {GDN2_CPU_AMX_TILE, "amx_tile"},
     {GDN2_CPU_AMX_BF16, "amx_bf16"},
+    {GDN2_CPU_NEON, "neon"},
 };
 
 const char *gdn2_cpu_feature_name(uint32_t bit) {
@@ -54,6 +55,9 @@ uint32_t gdn2_cpu_features(void) {
   if (zmm && __get_cpuid_count(7, 1, &a, &b, &c, &d)) found |= when(a, 5, GDN2_CPU_AVX512_BF16);
   return found;
 }
+#elif defined(__aarch64__)
+/* Part of the base of AArch64: the compiler has used it already for this very code. */
+uint32_t gdn2_cpu_features(void) { return GDN2_CPU_NEON; }
 #else
 uint32_t gdn2_cpu_features(void) { return 0; }
 #endif

@@ -17,6 +17,7 @@ static inline gdn2_chunk gdn2_layout_chunk(gdn2_arena *arena, gdn2_shape s, int 
   c.keys.q = gdn2_arena_floats(arena, group);
   c.keys.k = kept ? gdn2_arena_floats(arena, group) : NULL;
   c.keys.bk = gdn2_arena_floats(arena, group);
+  c.keys.factor = gdn2_arena_floats(arena, 2 * C);
   c.keys.gamma_n = gdn2_arena_floats(arena, (size_t)s.Kp);
   c.keys.EQ = gdn2_arena_floats(arena, 2 * keys);
   c.scores.P = gdn2_arena_floats(arena, C * C);

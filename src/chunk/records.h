@@ -27,10 +27,21 @@ static inline gdn2_shape gdn2_shape_of(int64_t K, int64_t V) {
   return (gdn2_shape){k, v, (k + GDN2_PAD - 1) / GDN2_PAD * GDN2_PAD, (v + GDN2_PAD - 1) / GDN2_PAD * GDN2_PAD};
 }
 
-/* The caller's inputs of one (batch, head). */
+/* How the gates of a head come about: given, or from raw input. */
+typedef struct gdn2_gate_rule {
+  gdn2_decay decay;
+  gdn2_gate erase, write;
+  float A_log, rate; /* rate = exp(A_log), at most FLT_MAX */
+  gdn2_rows dt_bias; /* one row; absent: 0 */
+  float lower_bound;
+  int l2norm; /* of q and k */
+} gdn2_gate_rule;
+
+/* The caller's inputs of one head of one sequence. */
 typedef struct gdn2_head {
   gdn2_rows q, k, v, g, b, w;
   float scale;
+  gdn2_gate_rule rule;
 } gdn2_head;
 
 /* load -> everything: one chunk with its gates applied. gamma_t = alpha_1 ... alpha_t inside the chunk.
@@ -43,6 +54,7 @@ typedef struct gdn2_keys {
   float *q;       /* [n][ld]   scale q */
   float *k;       /* [n][ld] */
   float *bk;      /* [n][ld]   b k */
+  float *factor;  /* [2][C]    what rows of q and of k are multiplied by: the scale, and the inverse norms where asked for */
   float *gamma_n; /* [Kp]      decay of the whole chunk */
   float *EQ;      /* [2n][Kp]  rows 0..n-1: -E = -gamma b k; rows n..2n-1: Qg = gamma scale q */
 } gdn2_keys;

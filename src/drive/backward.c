@@ -176,11 +176,11 @@ static void backward_task(void *context, int64_t task, int worker) {
   gdn2_arena arena = {work->workspace + work->bytes * (size_t)worker, 0};
   head_work w = {.in = in, .s = gdn2_shape_of(in->K, in->V), .plan = plan_of(in->T)};
   w.slot = lay_slot(&arena, w.s, w.plan);
-  w.head = gdn2_head_of(in, batch, h);
-  w.d_o = gdn2_view_rows(&call->d_o, batch, h, 0.0f);
-  w.out = (gdn2_head_grad){gdn2_view_rows_out(&call->dq, batch, h), gdn2_view_rows_out(&call->dk, batch, h),
-                           gdn2_view_rows_out(&call->dv, batch, h), gdn2_view_rows_out(&call->dg, batch, h),
-                           gdn2_view_rows_out(&call->db, batch, h), gdn2_view_rows_out(&call->dw, batch, h)};
+  w.head = gdn2_head_of(in, gdn2_span_of(in, batch), h);
+  w.d_o = gdn2_view_rows(&call->d_o, batch, 0, h, 0.0f);
+  w.out = (gdn2_head_grad){gdn2_view_rows_out(&call->dq, batch, 0, h), gdn2_view_rows_out(&call->dk, batch, 0, h),
+                           gdn2_view_rows_out(&call->dv, batch, 0, h), gdn2_view_rows_out(&call->dg, batch, 0, h),
+                           gdn2_view_rows_out(&call->db, batch, 0, h), gdn2_view_rows_out(&call->dw, batch, 0, h)};
   w.want_keys = w.out.dq.at || w.out.dk.at || w.out.dg.at || w.out.db.at;
 
   stage->state_load(w.s, gdn2_view_state(&call->dh_final, batch, h), w.slot.dS);

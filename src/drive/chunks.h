@@ -2,16 +2,34 @@
 #ifndef GDN2_DRIVE_CHUNKS_H
 #define GDN2_DRIVE_CHUNKS_H
 #include "drive/drive.h"
+#include <float.h>
+#include <math.h>
 
-static inline gdn2_head gdn2_head_of(const gdn2_call *call, int64_t batch, int64_t head) {
+static inline gdn2_gate_rule gdn2_gate_rule_of(const gdn2_call *call, int64_t g_head) {
+  gdn2_gate_rule rule = {.decay = call->decay, .erase = call->erase, .write = call->write, .l2norm = call->l2norm};
+  if (call->decay == GDN2_DECAY_LOG) return rule;
+  rule.A_log = gdn2_number_at(gdn2_view_rows(&call->A_log, 0, 0, g_head, 0.0f).at, GDN2_F32);
+  rule.rate = expf(rule.A_log);
+  /* A bounded gate at x + dt_bias = 0 is half its bound, whatever the rate. */
+  if (call->decay == GDN2_DECAY_BOUNDED && rule.rate > FLT_MAX) rule.rate = FLT_MAX;
+  rule.dt_bias = gdn2_view_rows(&call->dt_bias, 0, 0, g_head, 0.0f);
+  rule.lower_bound = call->lower_bound;
+  return rule;
+}
+
+/* The inputs of value head j of a sequence. */
+static inline gdn2_head gdn2_head_of(const gdn2_call *call, gdn2_span at, int64_t j) {
+  const int64_t i = call->map == GDN2_HEADS_TILED ? j % call->H : j / (call->HV / call->H);
+  const int64_t g_head = call->g_key_heads ? i : j, b_head = call->b_key_heads ? i : j;
   return (gdn2_head){
-      .q = gdn2_view_rows(&call->q, batch, head, 0.0f),
-      .k = gdn2_view_rows(&call->k, batch, head, 0.0f),
-      .v = gdn2_view_rows(&call->v, batch, head, 0.0f),
-      .g = gdn2_view_rows(&call->g, batch, head, 0.0f),
-      .b = gdn2_view_rows(&call->b, batch, head, 0.0f),
-      .w = gdn2_view_rows(&call->w, batch, head, 1.0f),
+      .q = gdn2_view_rows(&call->q, at.batch, at.start, i, 0.0f),
+      .k = gdn2_view_rows(&call->k, at.batch, at.start, i, 0.0f),
+      .v = gdn2_view_rows(&call->v, at.batch, at.start, j, 0.0f),
+      .g = gdn2_view_rows(&call->g, at.batch, at.start, g_head, 0.0f),
+      .b = gdn2_view_rows(&call->b, at.batch, at.start, b_head, 0.0f),
+      .w = gdn2_view_rows(&call->w, at.batch, at.start, j, 1.0f),
       .scale = call->scale,
+      .rule = gdn2_gate_rule_of(call, g_head),
   };
 }
 
@@ -21,15 +39,16 @@ static inline int gdn2_chunk_length(int64_t T, int64_t t0) { return (int)(T - t0
 
 /* The rows of the chunk at t0, and of o where the forward writes it. */
 static inline gdn2_ahead gdn2_ahead_of(gdn2_shape s, const gdn2_head *head, gdn2_rows_out o, int64_t T, int64_t t0) {
-  const gdn2_rows o_rows = {o.at, o.step, 1, 0.0f},
+  const gdn2_rows o_rows = {o.at, o.dtype, 1, o.step, 0.0f},
                   *rows[] = {&head->g, &head->k, &head->b, &head->q, &head->v, &head->w, &o_rows};
   const int width[] = {s.K, s.K, s.K, s.K, s.V, s.V, s.V};
   gdn2_ahead ahead = {.tokens = gdn2_chunk_length(T, t0)};
   for (int x = 0; x < GDN2_AHEAD_TENSORS; x++) {
     if (!rows[x]->at) continue;
-    ahead.row[ahead.tensors] = (const char *)(rows[x]->at + t0 * rows[x]->step);
-    ahead.step[ahead.tensors] = rows[x]->step * (int64_t)sizeof(float);
-    ahead.bytes[ahead.tensors++] = (rows[x]->channel ? width[x] : 1) * (int)sizeof(float);
+    const int64_t size = gdn2_dtype_size(rows[x]->dtype);
+    ahead.row[ahead.tensors] = rows[x]->at + t0 * rows[x]->step * size;
+    ahead.step[ahead.tensors] = rows[x]->step * size;
+    ahead.bytes[ahead.tensors++] = (rows[x]->channel ? width[x] : 1) * (int)size;
   }
   return ahead;
 }

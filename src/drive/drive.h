@@ -6,12 +6,33 @@
 
 /* A validated call: every view fits the sizes. */
 typedef struct gdn2_call {
-  int64_t B, T, H, K, V;
-  gdn2_view q, k, v, g, b, w, h0;
-  float scale;
+  int64_t B, T, H, HV, K, V, N;
+  gdn2_view q, k, v, g, b, w, h0, A_log, dt_bias;
+  float scale, lower_bound;
+  gdn2_head_map map;
+  int g_key_heads, b_key_heads, l2norm;
+  const void *cu_seqlens; /* NULL: sequence n is row n of the batch */
+  gdn2_index cu_type;
+  gdn2_decay decay;
+  gdn2_gate erase, write;
   const gdn2_table *table;
-  int threads; /* workers, at least 1 and at most B H */
+  int threads; /* workers, at least 1 and at most N HV */
 } gdn2_call;
+
+/* Where sequence n lies. */
+typedef struct gdn2_span {
+  int64_t sequence, batch, start, length;
+} gdn2_span;
+
+static inline int64_t gdn2_offset(const gdn2_call *call, int64_t n) {
+  return call->cu_type == GDN2_I64 ? ((const int64_t *)call->cu_seqlens)[n] : ((const int32_t *)call->cu_seqlens)[n];
+}
+
+static inline gdn2_span gdn2_span_of(const gdn2_call *call, int64_t n) {
+  if (!call->cu_seqlens) return (gdn2_span){n, n, 0, call->T};
+  const int64_t start = gdn2_offset(call, n);
+  return (gdn2_span){n, 0, start, gdn2_offset(call, n + 1) - start};
+}
 
 typedef struct gdn2_forward_call {
   gdn2_call in;

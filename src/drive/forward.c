@@ -16,10 +16,10 @@ static int64_t ceil_div(int64_t x, int64_t y) { return (x + y - 1) / y; }
 static int64_t group_of(const gdn2_call *call) {
   const gdn2_shape s = gdn2_shape_of(call->K, call->V);
   const int64_t state = (int64_t)sizeof(float) * s.Kp * s.Vp,
-                most = at_most(call->H, state < GROUP_BYTES ? GROUP_BYTES / state : 1);
+                most = at_most(call->HV, state < GROUP_BYTES ? GROUP_BYTES / state : 1);
   int64_t best = 1, best_rounds = INT64_MAX;
   for (int64_t group = 1; group <= most; group++) {
-    const int64_t rounds = ceil_div(call->B * ceil_div(call->H, group), call->threads) * group;
+    const int64_t rounds = ceil_div(call->N * ceil_div(call->HV, group), call->threads) * group;
     if (rounds <= best_rounds) best = group, best_rounds = rounds;
   }
   return best;
@@ -55,17 +55,18 @@ typedef struct {
   int64_t group;
 } forward_work;
 
-/* A task on its way: heads first .. first+heads-1 of one batch row. */
+/* A task on its way: heads first .. first+heads-1 of one sequence. */
 typedef struct {
   const gdn2_forward_call *call;
   gdn2_shape s;
-  int64_t batch, first, heads;
+  gdn2_span at;
+  int64_t first, heads;
   forward_slot slot;
 } group_walk;
 
 /* The chunk after (i, t0) in the order of the walk; 0 if there is none. */
 static int next_chunk(const group_walk *w, int64_t *i, int64_t *t0) {
-  const int64_t block = *t0 / BLOCK * BLOCK, T = w->call->in.T;
+  const int64_t block = *t0 / BLOCK * BLOCK, T = w->at.length;
   *t0 += GDN2_CHUNK;
   if (*t0 < T && *t0 < block + BLOCK) return 1;
   *t0 = block;
@@ -77,25 +78,25 @@ static int next_chunk(const group_walk *w, int64_t *i, int64_t *t0) {
 
 static void walk_chunk(group_walk *w, int64_t i, int64_t t0, gdn2_ahead *ahead) {
   const gdn2_call *in = &w->call->in;
-  const gdn2_head head = gdn2_head_of(in, w->batch, w->first + i);
-  const gdn2_rows_out o = gdn2_view_rows_out(&w->call->o, w->batch, w->first + i);
+  const gdn2_head head = gdn2_head_of(in, w->at, w->first + i);
+  const gdn2_rows_out o = gdn2_view_rows_out(&w->call->o, w->at.batch, w->at.start, w->first + i);
   gdn2_chunk *c = &w->slot.chunk;
   float *S = w->slot.S + w->slot.state * (size_t)i;
-  gdn2_chunk_forward(in->table, w->s, &head, in->T, t0, o.at != NULL, S, ahead, c);
+  gdn2_chunk_forward(in->table, w->s, &head, w->at.length, t0, o.at != NULL, S, ahead, c);
   if (o.at) in->table->exact.output(w->s, t0, c->n, &c->scores, c->X + (ptrdiff_t)c->n * w->s.Vp, c->R, o);
   gdn2_chunk_state(in->table, w->s, c, S, S, ahead);
 }
 
 static void walk(group_walk *w) {
-  int64_t i = 0, t0 = 0, more = w->call->in.T > 0;
+  int64_t i = 0, t0 = 0, more = w->at.length > 0;
   while (more) {
     int64_t next_i = i, next_t0 = t0;
     more = next_chunk(w, &next_i, &next_t0);
     gdn2_ahead ahead = {.tokens = 0};
     if (more) {
-      const gdn2_head head = gdn2_head_of(&w->call->in, w->batch, w->first + next_i);
-      const gdn2_rows_out o = gdn2_view_rows_out(&w->call->o, w->batch, w->first + next_i);
-      ahead = gdn2_ahead_of(w->s, &head, o, w->call->in.T, next_t0);
+      const gdn2_head head = gdn2_head_of(&w->call->in, w->at, w->first + next_i);
+      const gdn2_rows_out o = gdn2_view_rows_out(&w->call->o, w->at.batch, w->at.start, w->first + next_i);
+      ahead = gdn2_ahead_of(w->s, &head, o, w->at.length, next_t0);
     }
     walk_chunk(w, i, t0, &ahead);
     i = next_i, t0 = next_t0;
@@ -107,21 +108,31 @@ static void forward_task(void *context, int64_t task, int worker) {
   const gdn2_forward_call *call = work->call;
   const gdn2_call *in = &call->in;
   const gdn2_exact_stages *stage = &in->table->exact;
-  const int64_t groups = ceil_div(in->H, work->group), batch = task / groups, first = task % groups * work->group;
-  const int64_t heads = at_most(in->H - first, work->group);
+  const int64_t groups = ceil_div(in->HV, work->group), first = task % groups * work->group;
   gdn2_arena arena = {work->workspace + work->bytes * (size_t)worker, 0};
-  group_walk w = {.call = call, .s = gdn2_shape_of(in->K, in->V), .batch = batch, .first = first, .heads = heads};
+  group_walk w = {.call = call, .s = gdn2_shape_of(in->K, in->V), .at = gdn2_span_of(in, task / groups), .first = first};
+  w.heads = at_most(in->HV - first, work->group);
   w.slot = lay_slot(&arena, w.s, work->group);
 
-  for (int64_t i = 0; i < heads; i++)
-    stage->state_load(w.s, gdn2_view_state(&in->h0, batch, first + i), w.slot.S + w.slot.state * (size_t)i);
+  for (int64_t i = 0; i < w.heads; i++)
+    stage->state_load(w.s, gdn2_view_state(&in->h0, w.at.sequence, first + i), w.slot.S + w.slot.state * (size_t)i);
   walk(&w);
   if (call->h_final.data)
-    for (int64_t i = 0; i < heads; i++)
-      stage->state_store(w.s, w.slot.S + w.slot.state * (size_t)i, gdn2_view_state_out(&call->h_final, batch, first + i));
+    for (int64_t i = 0; i < w.heads; i++)
+      stage->state_store(w.s, w.slot.S + w.slot.state * (size_t)i, gdn2_view_state_out(&call->h_final, w.at.sequence, first + i));
+}
+
+/* Rows of o that belong to no sequence. */
+static void clear_rest(const gdn2_forward_call *call) {
+  const gdn2_call *in = &call->in;
+  if (!in->cu_seqlens || !call->o.data) return;
+  const int64_t start = gdn2_offset(in, in->N);
+  for (int64_t h = 0; h < in->HV; h++)
+    in->table->exact.clear(gdn2_shape_of(in->K, in->V), in->T - start, gdn2_view_rows_out(&call->o, 0, start, h));
 }
 
 void gdn2_drive_forward(const gdn2_forward_call *call, void *workspace) {
   forward_work work = {call, workspace, slot_bytes(&call->in), group_of(&call->in)};
-  if (call->in.H > 0) gdn2_par_for(call->in.threads, call->in.B * ceil_div(call->in.H, work.group), forward_task, &work);
+  if (call->in.HV > 0) gdn2_par_for(call->in.threads, call->in.N * ceil_div(call->in.HV, work.group), forward_task, &work);
+  clear_rest(call);
 }

@@ -7,7 +7,7 @@
 #define NEED_AVX2 (GDN2_CPU_AVX2 | GDN2_CPU_FMA | GDN2_CPU_F16C)
 #define NEED_AVX512 (NEED_AVX2 | GDN2_CPU_AVX512F | GDN2_CPU_AVX512CD | GDN2_CPU_AVX512BW | GDN2_CPU_AVX512DQ | GDN2_CPU_AVX512VL)
 
-/* In rising order: the last one available is the best. */
+/* What this build has, in rising order: the last one available is the best. */
 static const struct {
   const char *name;
   const gdn2_table *table;
@@ -17,6 +17,8 @@ static const struct {
 #if defined(__x86_64__)
     {"avx2", &gdn2_table_avx2, NEED_AVX2},
     {"avx512", &gdn2_table_avx512, NEED_AVX512},
+#elif defined(__aarch64__)
+    {"neon", &gdn2_table_neon, GDN2_CPU_NEON},
 #endif
 };
 enum { LEVELS = sizeof levels / sizeof *levels };
@@ -34,7 +36,7 @@ static gdn2_status take(int level, const char *origin, const gdn2_table **table)
 static gdn2_status from_environment(const char *value, const gdn2_table **table) {
   for (int level = 0; level < LEVELS; level++)
     if (strcmp(value, levels[level].name) == 0) return take(level, "GDN2_ISA", table);
-  return gdn2_fail(GDN2_ERR_ISA, "GDN2_ISA is \"%.64s\"; it must be one of generic, avx2, avx512 that this build has", value);
+  return gdn2_fail(GDN2_ERR_ISA, "GDN2_ISA is \"%.64s\"; it must be one of generic, avx2, avx512, neon that this build has", value);
 }
 
 gdn2_status gdn2_table_choose(gdn2_isa wanted, const gdn2_table **table) {
@@ -64,6 +66,7 @@ const char *gdn2_isa_name(gdn2_isa isa) {
   case GDN2_ISA_GENERIC: return "generic";
   case GDN2_ISA_AVX2: return "avx2";
   case GDN2_ISA_AVX512: return "avx512";
+  case GDN2_ISA_NEON: return "neon";
   }
   return "unknown";
 }

@@ -16,6 +16,8 @@ typedef struct gdn2_table {
 extern const gdn2_table gdn2_table_generic;
 #if defined(__x86_64__)
 extern const gdn2_table gdn2_table_avx2, gdn2_table_avx512;
+#elif defined(__aarch64__)
+extern const gdn2_table gdn2_table_neon;
 #endif
 
 /* The table a call with exec.isa = wanted runs on. Errors: GDN2_ERR_ISA with a sentence. */

@@ -7,7 +7,9 @@
  *   v_zero v_set1           constants
  *   v_load v_store          VL floats, any alignment
  *   v_load_n v_store_n      the first n floats only, 0 <= n <= VL; nothing beyond is touched; a load fills with 0
- *   v_add v_sub v_mul       one rounding each
+ *   v_load_bf16 v_load_f16  the first n of 16-bit floats, 0 <= n, at most VL are read
+ *   v_store_bf16 .._f16     the same; rounded to nearest, ties to even; NaN stays NaN
+ *   v_add v_sub v_mul v_div one rounding each
  *   v_fma(a,b,c)            a b + c; v_fnma(a,b,c): c - a b; one rounding where the machine has it
  *   v_max(a,b) v_min(a,b)   b where either is NaN
  *   v_abs v_round           magnitude; nearest whole number, ties to even
@@ -44,6 +46,28 @@ INLINE vf v_exp(vf x) {
   c = v_fma(c, r, v_set1(1.6666520108e-01f));
   c = v_fma(c, r, v_set1(4.9999993412e-01f));
   return v_ldexp(v_add(v_fma(v_mul(r, r), c, r), v_set1(1.0f)), n);
+}
+
+/* log(1 + u) for 0 <= u <= 1 to about 1 unit in the last place: 2 artanh(y) with y = u / (2 + u) <= 1/3, by its series. */
+INLINE vf v_log1p(vf u) {
+  const vf y = v_div(u, v_add(u, v_set1(2.0f))), y2 = v_mul(y, y);
+  vf c = v_set1(2.0f / 15);
+  c = v_fma(c, y2, v_set1(2.0f / 13));
+  c = v_fma(c, y2, v_set1(2.0f / 11));
+  c = v_fma(c, y2, v_set1(2.0f / 9));
+  c = v_fma(c, y2, v_set1(2.0f / 7));
+  c = v_fma(c, y2, v_set1(2.0f / 5));
+  c = v_fma(c, y2, v_set1(2.0f / 3));
+  return v_fma(v_mul(y, y2), c, v_mul(v_set1(2.0f), y));
+}
+
+/* log(1 + e^x), without overflow: max(x, 0) + log1p(e^-|x|). */
+INLINE vf v_softplus(vf x) { return v_add(v_max(v_zero(), x), v_log1p(v_exp(v_sub(v_zero(), v_abs(x))))); }
+
+/* 1 / (1 + e^-x), from e^-|x| so that nothing overflows and small values keep their digits. */
+INLINE vf v_sigmoid(vf x) {
+  const vf e = v_exp(v_sub(v_zero(), v_abs(x)));
+  return v_div(v_select(v_le(v_zero(), x), v_set1(1.0f), e), v_add(v_set1(1.0f), e));
 }
 
 #endif

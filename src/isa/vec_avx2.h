@@ -1,6 +1,8 @@
 /* The vector vocabulary on AVX2 with FMA (x86-64-v3). See vec.h for what each word means. */
 #include <immintrin.h>
 #include <stddef.h>
+#include <stdint.h>
+#include <string.h>
 
 #define VL 8
 /* Register tile of the matrix products: 6 x 2 sums + 2 + 1 of 16 registers. */
@@ -20,6 +22,7 @@ INLINE void v_store_n(float *p, vf x, int n) { _mm256_maskstore_ps(p, v_first(n)
 INLINE vf v_add(vf a, vf b) { return _mm256_add_ps(a, b); }
 INLINE vf v_sub(vf a, vf b) { return _mm256_sub_ps(a, b); }
 INLINE vf v_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
+INLINE vf v_div(vf a, vf b) { return _mm256_div_ps(a, b); }
 INLINE vf v_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
 INLINE vf v_fnma(vf a, vf b, vf c) { return _mm256_fnmadd_ps(a, b, c); }
 INLINE vf v_max(vf a, vf b) { return _mm256_max_ps(a, b); }
@@ -71,4 +74,36 @@ INLINE void v_add_sums(vf r[8], float *a, float *b) {
   const vf s = v_add(_mm256_permute2f128_ps(r[0], r[1], 0x20), _mm256_permute2f128_ps(r[0], r[1], 0x31));
   _mm_storeu_ps(a, _mm_add_ps(_mm_loadu_ps(a), _mm256_castps256_ps128(s)));
   _mm_storeu_ps(b, _mm_add_ps(_mm_loadu_ps(b), _mm256_extractf128_ps(s, 1)));
+}
+
+/* 16-bit numbers; AVX2 has no partial access to them. */
+INLINE __m128i v_load_16(const uint16_t *p, int n) {
+  if (n >= VL) return _mm_loadu_si128((const __m128i *)(const void *)p);
+  uint16_t x[VL] = {0};
+  memcpy(x, p, (size_t)(n > 0 ? n : 0) * sizeof *x);
+  return _mm_loadu_si128((const __m128i *)(const void *)x);
+}
+INLINE void v_store_16(uint16_t *p, __m128i v, int n) {
+  if (n >= VL) {
+    _mm_storeu_si128((__m128i *)(void *)p, v);
+    return;
+  }
+  uint16_t x[VL];
+  _mm_storeu_si128((__m128i *)(void *)x, v);
+  memcpy(p, x, (size_t)(n > 0 ? n : 0) * sizeof *x);
+}
+INLINE vf v_load_bf16(const uint16_t *p, int n) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(v_load_16(p, n)), 16));
+}
+INLINE vf v_load_f16(const uint16_t *p, int n) { return _mm256_cvtph_ps(v_load_16(p, n)); }
+INLINE void v_store_bf16(uint16_t *p, vf x, int n) {
+  const __m256i bits = _mm256_castps_si256(x), odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  const __m256i round = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+  const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+  const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+  const __m256i h = _mm256_srli_epi32(_mm256_blendv_epi8(round, quiet, nan), 16);
+  v_store_16(p, _mm_packus_epi32(_mm256_castsi256_si128(h), _mm256_extracti128_si256(h, 1)), n);
+}
+INLINE void v_store_f16(uint16_t *p, vf x, int n) {
+  v_store_16(p, _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC), n);
 }

@@ -1,6 +1,7 @@
 /* The vector vocabulary on AVX-512 (x86-64-v4: F, CD, BW, DQ, VL). See vec.h for what each word means. */
 #include <immintrin.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #define VL 16
 /* Register tile of the matrix products: rows x vectors; 6 x 4 sums + 4 + 1 of 32 registers. */
@@ -20,6 +21,7 @@ INLINE void v_store_n(float *p, vf x, int n) { _mm512_mask_storeu_ps(p, v_first(
 INLINE vf v_add(vf a, vf b) { return _mm512_add_ps(a, b); }
 INLINE vf v_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
 INLINE vf v_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
+INLINE vf v_div(vf a, vf b) { return _mm512_div_ps(a, b); }
 INLINE vf v_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
 INLINE vf v_fnma(vf a, vf b, vf c) { return _mm512_fnmadd_ps(a, b, c); }
 INLINE vf v_max(vf a, vf b) { return _mm512_max_ps(a, b); }
@@ -76,4 +78,21 @@ INLINE void v_add_sums(vf r[8], float *a, float *b) {
                                  _mm256_permute2f128_ps(_mm512_castps512_ps256(t), _mm512_extractf32x8_ps(t, 1), 0x31));
   _mm_storeu_ps(a, _mm_add_ps(_mm_loadu_ps(a), _mm256_castps256_ps128(s)));
   _mm_storeu_ps(b, _mm_add_ps(_mm_loadu_ps(b), _mm256_extractf128_ps(s, 1)));
+}
+
+INLINE vm v_first_16(int n) { return v_first(n < 0 ? 0 : n); }
+INLINE vf v_load_bf16(const uint16_t *p, int n) {
+  const __m512i h = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(v_first_16(n), p));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(h, 16));
+}
+INLINE vf v_load_f16(const uint16_t *p, int n) { return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(v_first_16(n), p)); }
+INLINE void v_store_bf16(uint16_t *p, vf x, int n) {
+  const __m512i bits = _mm512_castps_si512(x), odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  const __m512i round = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+  const __m512i quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000));
+  const __m512i h = _mm512_srli_epi32(_mm512_mask_mov_epi32(round, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), quiet), 16);
+  _mm256_mask_storeu_epi16(p, v_first_16(n), _mm512_cvtepi32_epi16(h));
+}
+INLINE void v_store_f16(uint16_t *p, vf x, int n) {
+  _mm256_mask_storeu_epi16(p, v_first_16(n), _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }

@@ -5,6 +5,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/half.h"
+
 #define VL 4
 /* Register tile of the matrix products: 4 x 2 sums + 2 + 1 of 16 registers. */
 #define TILE_ROWS 4
@@ -32,6 +34,7 @@ INLINE void v_store_n(float *p, vf x, int n) {
 INLINE vf v_add(vf a, vf b) { return a + b; }
 INLINE vf v_sub(vf a, vf b) { return a - b; }
 INLINE vf v_mul(vf a, vf b) { return a * b; }
+INLINE vf v_div(vf a, vf b) { return a / b; }
 INLINE vf v_fma(vf a, vf b, vf c) { return a * b + c; }
 INLINE vf v_fnma(vf a, vf b, vf c) { return c - a * b; }
 INLINE vf v_select(vm m, vf a, vf b) { return (vf)(((vm)a & m) | ((vm)b & ~m)); }
@@ -68,4 +71,26 @@ INLINE void v_add_sums(vf r[8], float *a, float *b) {
   v_transpose(r + 4);
   v_store(a, v_add(v_load(a), (r[0] + r[2]) + (r[1] + r[3])));
   v_store(b, v_add(v_load(b), (r[4] + r[6]) + (r[5] + r[7])));
+}
+
+/* The 16-bit formats, one number at a time. */
+INLINE vf v_load_bf16(const uint16_t *p, int n) {
+  float x[VL] = {0};
+  for (int i = 0; i < VL && i < n; i++) x[i] = gdn2_from_bf16(p[i]);
+  return v_load(x);
+}
+INLINE vf v_load_f16(const uint16_t *p, int n) {
+  float x[VL] = {0};
+  for (int i = 0; i < VL && i < n; i++) x[i] = gdn2_from_f16(p[i]);
+  return v_load(x);
+}
+INLINE void v_store_bf16(uint16_t *p, vf v, int n) {
+  float x[VL];
+  v_store(x, v);
+  for (int i = 0; i < VL && i < n; i++) p[i] = gdn2_to_bf16(x[i]);
+}
+INLINE void v_store_f16(uint16_t *p, vf v, int n) {
+  float x[VL];
+  v_store(x, v);
+  for (int i = 0; i < VL && i < n; i++) p[i] = gdn2_to_f16(x[i]);
 }

@@ -43,13 +43,13 @@ STAGE void stage_adjoint_solve(gdn2_shape s, int n, const gdn2_scores *scores, f
 INLINE void emit(const gdn2_rows_out *out, int64_t t, int m, int count, vf x, vf *sum) {
   if (!out->at) return;
   if (out->channel)
-    v_store_upto(out->at + t * out->step + m, x, count);
+    row_store(out, t, m, x, count);
   else
     *sum = v_add(*sum, v_head(x, count));
 }
 
 INLINE void emit_sum(const gdn2_rows_out *out, int64_t t, vf sum) {
-  if (out->at && !out->channel) out->at[t * out->step] = v_sum(sum);
+  if (out->at && !out->channel) gdn2_number_to(out->at + t * out->step * gdn2_dtype_size(out->dtype), out->dtype, v_sum(sum));
 }
 
 STAGE void stage_values(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, const float *dX, const gdn2_head_grad *out) {

@@ -42,7 +42,7 @@ INLINE void scores_group(gdn2_shape s, gdn2_head head, int64_t t0, gdn2_keys key
     UNROLL
     for (int x = 0; x < vecs; x++) {
       const int c = m + x * VL;
-      d[x] = row_load(&head.k, t0 + j, c, s.K > c ? s.K - c : 0);
+      d[x] = v_mul(row_load(&head.k, t0 + j, c, s.K > c ? s.K - c : 0), v_set1(keys.factor[GDN2_CHUNK + j]));
     }
     int i0 = j / 4 * 4;
     scores_block(keys, n, vecs, at0, i0, j, 1, d, out);
@@ -68,6 +68,7 @@ SCORES_GROUP(1)
 STAGE void stage_scores(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, const gdn2_keys *keys, const gdn2_scores *out) {
   memset(out->P, 0, sizeof(float) * GDN2_CHUNK * GDN2_CHUNK);
   memset(out->T, 0, sizeof(float) * GDN2_CHUNK * GDN2_CHUNK);
+  load_factors(s, head, t0, n, keys);
 #define CALL(VECS, AT)                                                                                                           \
   do {                                                                                                                           \
     const int channel = (AT)*VL, at0 = keys->kept ? channel : 0;                                                                 \

@@ -15,7 +15,7 @@ INLINE void solve_group(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, 
     UNROLL
     for (int x = 0; x < vecs; x++) {
       const int c = m + x * VL, left = s.V - c, count = left < 0 ? 0 : left;
-      const vf z = v_mul(row_load(&head->w, t0 + i, c, count), row_load(&head->v, t0 + i, c, count));
+      const vf z = v_mul(write_gate(head, t0 + i, c, count), row_load(&head->v, t0 + i, c, count));
       r[x] = v_add(z, v_load(X + row + x * VL));
     }
     for (int j = 0; j < i; j++) {
@@ -49,7 +49,7 @@ INLINE void output_group(gdn2_shape s, int64_t t0, int n, const gdn2_scores *sco
     UNROLL
     for (int x = 0; x < vecs; x++) {
       const int left = s.V - m - x * VL;
-      if (left > 0) v_store_upto(o.at + (t0 + i) * o.step + m + x * VL, r[x], left);
+      if (left > 0) row_store(&o, t0 + i, m + x * VL, r[x], left);
     }
   }
 }
@@ -59,4 +59,9 @@ STAGE void stage_output(gdn2_shape s, int64_t t0, int n, const gdn2_scores *scor
 #define CALL(VECS, AT) output_group(s, t0, n, scores, Xq, R, VECS, (AT)*VL, o)
   BY_GROUPS(s.Vp / VL, GROUP, CALL);
 #undef CALL
+}
+
+STAGE void stage_clear(gdn2_shape s, int64_t n, gdn2_rows_out o) {
+  for (int64_t t = 0; t < n; t++)
+    for (int m = 0; m < s.V; m += VL) row_store(&o, t, m, v_zero(), s.V - m);
 }

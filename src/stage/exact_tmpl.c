@@ -1,5 +1,6 @@
 /* The exact engine's stages, in the order the data flows. */
 #include "stage/rows_tmpl.c"
+#include "stage/exact_activation_tmpl.c"
 #include "stage/exact_state_tmpl.c"
 #include "stage/exact_load_tmpl.c"
 #include "stage/exact_scores_tmpl.c"
@@ -12,7 +13,7 @@
 #define GDN2_EXACT_STAGES                                                                                                        \
   {                                                                                                                              \
     .state_load = state_load, .state_store = state_store, .scores = stage_scores, .project = stage_project,                      \
-    .update = stage_update, .solve = stage_solve, .output = stage_output, .load_do = stage_load_do,                              \
+    .update = stage_update, .solve = stage_solve, .output = stage_output, .clear = stage_clear, .load_do = stage_load_do,        \
     .adjoint_solve = stage_adjoint_solve, .back_project = stage_back_project, .intra = stage_intra, .gates = stage_gates,        \
     .values = stage_values,                                                                                                      \
   }

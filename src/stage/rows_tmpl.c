@@ -4,8 +4,22 @@
 /* Channels m .. m+count-1 of token t, count <= VL; lanes beyond hold 0, or the gate's value where it is one for all channels. */
 INLINE vf row_load(const gdn2_rows *rows, int64_t t, int m, int count) {
   if (!rows->at) return v_set1(rows->absent);
-  const float *at = rows->at + t * rows->step;
-  return rows->channel ? v_load_upto(at + m, count) : v_set1(*at);
+  const int64_t row = t * rows->step;
+  if (!rows->channel) return v_set1(gdn2_number_at(rows->at + row * gdn2_dtype_size(rows->dtype), rows->dtype));
+  if (rows->dtype == GDN2_F32) return v_load_upto((const float *)(const void *)rows->at + row + m, count);
+  const uint16_t *at = (const uint16_t *)(const void *)rows->at + row + m;
+  return rows->dtype == GDN2_BF16 ? v_load_bf16(at, count) : v_load_f16(at, count);
+}
+
+/* Stores channels m .. m+count-1 of token t, rounded once. */
+INLINE void row_store(const gdn2_rows_out *rows, int64_t t, int m, vf x, int count) {
+  const int64_t at = t * rows->step + m;
+  if (rows->dtype == GDN2_F32)
+    v_store_upto((float *)(void *)rows->at + at, x, count);
+  else if (rows->dtype == GDN2_BF16)
+    v_store_bf16((uint16_t *)(void *)rows->at + at, x, count);
+  else
+    v_store_f16((uint16_t *)(void *)rows->at + at, x, count);
 }
 
 /* x with 0 in the lanes from count on. */

@@ -1,0 +1,79 @@
+/* The optional parts of a problem: grouped heads, variable length, gates from raw input. */
+#include "api/problem.h"
+#include <inttypes.h>
+
+static gdn2_status check_flag(const char *name, int value, int most) {
+  if (value >= 0 && value <= most) return GDN2_OK;
+  return gdn2_fail(GDN2_ERR_ARGUMENT, "%s is %d; it must be from 0 to %d", name, value, most);
+}
+
+gdn2_status gdn2_check_heads(const gdn2_problem *p, gdn2_call *call) {
+  gdn2_status status = check_flag("map", (int)p->map, GDN2_HEADS_TILED);
+  if (status == GDN2_OK) status = check_flag("g_key_heads", p->g_key_heads, 1);
+  if (status == GDN2_OK) status = check_flag("b_key_heads", p->b_key_heads, 1);
+  if (status != GDN2_OK) return status;
+  call->HV = p->HV ? p->HV : p->H;
+  call->map = p->map;
+  call->g_key_heads = p->g_key_heads;
+  call->b_key_heads = p->b_key_heads;
+  if (call->HV < 0 || (p->H == 0 ? call->HV != 0 : call->HV % p->H != 0))
+    return gdn2_fail(GDN2_ERR_SHAPE, "HV is %" PRId64 "; it must be a multiple of H, %" PRId64, p->HV, p->H);
+  return GDN2_OK;
+}
+
+/* cu_seqlens starts at 0, never falls and ends within the T tokens. */
+static gdn2_status check_offsets(const gdn2_call *call) {
+  int64_t before = 0;
+  for (int64_t n = 0; n <= call->N; n++) {
+    const int64_t at = gdn2_offset(call, n);
+    if (n == 0 && at != 0) return gdn2_fail(GDN2_ERR_SHAPE, "cu_seqlens[0] is %" PRId64 "; it must be 0", at);
+    if (at < before)
+      return gdn2_fail(GDN2_ERR_SHAPE,
+                       "cu_seqlens[%" PRId64 "] is %" PRId64 "; it must not be below cu_seqlens[%" PRId64 "], %" PRId64, n, at,
+                       n - 1, before);
+    if (at > call->T)
+      return gdn2_fail(GDN2_ERR_SHAPE, "cu_seqlens[%" PRId64 "] is %" PRId64 "; it must not be above T, %" PRId64, n, at,
+                       call->T);
+    before = at;
+  }
+  return GDN2_OK;
+}
+
+gdn2_status gdn2_check_sequences(const gdn2_problem *p, gdn2_call *call) {
+  call->N = p->B;
+  if (!p->cu_seqlens) {
+    if (p->N == 0 || p->N == p->B) return GDN2_OK;
+    return gdn2_fail(GDN2_ERR_SHAPE, "N is %" PRId64 "; without cu_seqlens it must be 0 or B, %" PRId64, p->N, p->B);
+  }
+  if (p->B != 1) return gdn2_fail(GDN2_ERR_SHAPE, "B is %" PRId64 "; with cu_seqlens it must be 1", p->B);
+  if (p->N < 0) return gdn2_fail(GDN2_ERR_SHAPE, "N is %" PRId64 "; it must not be negative", p->N);
+  const gdn2_status status = check_flag("cu_seqlens_type", (int)p->cu_seqlens_type, GDN2_I64);
+  if (status != GDN2_OK) return status;
+  if ((uintptr_t)p->cu_seqlens % (p->cu_seqlens_type == GDN2_I64 ? 8 : 4))
+    return gdn2_fail(GDN2_ERR_ARGUMENT, "cu_seqlens is %p; it must be aligned to its element size", p->cu_seqlens);
+  call->cu_seqlens = p->cu_seqlens;
+  call->cu_type = p->cu_seqlens_type;
+  call->N = p->N;
+  return check_offsets(call);
+}
+
+gdn2_status gdn2_check_gates(const gdn2_problem *p, gdn2_call *call) {
+  gdn2_status status = check_flag("decay", (int)p->decay, GDN2_DECAY_BOUNDED);
+  if (status == GDN2_OK) status = check_flag("erase", (int)p->erase, GDN2_GATE_TWO_SIGMOID);
+  if (status == GDN2_OK) status = check_flag("write", (int)p->write, GDN2_GATE_SIGMOID);
+  if (status == GDN2_OK) status = check_flag("qk_l2norm", p->qk_l2norm, 1);
+  if (status != GDN2_OK) return status;
+  call->decay = p->decay;
+  call->erase = p->erase;
+  call->write = p->write;
+  call->l2norm = p->qk_l2norm;
+  call->lower_bound = (float)p->lower_bound;
+  if (p->decay == GDN2_DECAY_LOG) return GDN2_OK;
+  if (p->decay == GDN2_DECAY_BOUNDED && !(p->lower_bound < 0))
+    return gdn2_fail(GDN2_ERR_ARGUMENT, "lower_bound is %g; it must be below 0", p->lower_bound);
+  const int64_t heads = call->g_key_heads ? call->H : call->HV;
+  const gdn2_expect A_log = {.name = "A_log", .size = {1, 1, heads, 1}, .required = 1, .only_f32 = 1};
+  const gdn2_expect dt_bias = {.name = "dt_bias", .size = {1, 1, heads, call->K}, .per_head = 1, .only_f32 = 1};
+  status = gdn2_check_input(&p->A_log, &A_log, &call->A_log);
+  return status == GDN2_OK ? gdn2_check_input(&p->dt_bias, &dt_bias, &call->dt_bias) : status;
+}

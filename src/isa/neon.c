@@ -1,0 +1,6 @@
+#include "base/macros.h"
+
+#include "isa/vec_neon.h"
+#include "isa/table.inc"
+
+GDN2_TABLE(gdn2_table_neon, GDN2_ISA_NEON);
