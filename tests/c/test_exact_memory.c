@@ -98,8 +98,8 @@ static void run_strided(const exact_case *c, const views *x) {
 /* Each layout gives the bits of the contiguous call, and writes no element that it does not address. */
 static void test_layouts(void **state) {
   (void)state;
-  const int64_t shapes[][5] = {{2, 37, 3, 5, 7}, {3, 18, 2, 33, 16}, {1, 1, 1, 1, 1}, {2, 2, 2, 16, 17}};
-  for (int n = 0; n < 4; n++)
+  const int64_t shapes[][5] = {{2, 37, 3, 5, 7}, {3, 18, 2, 33, 16}, {1, 1, 1, 1, 1}, {2, 2, 2, 16, 17}, {1, 19, 2, 24, 24}};
+  for (int n = 0; n < 5; n++)
     for (int which = 0; which < LAYOUTS; which++) {
       const int64_t *s = shapes[n];
       const exact_case c = case_trained(60 + (uint64_t)n, s[0], s[1], s[2], s[3], s[4]);
@@ -197,7 +197,8 @@ static void test_exact_workspace(void **state) {
   for (int n = 0; n < 5; n++)
     for (int threads = 1; threads <= 3; threads++) {
       const int64_t *s = shapes[n];
-      const exact_case c = case_trained(70 + (uint64_t)n, s[0], s[1], s[2], s[3], s[4]);
+      exact_case c = case_trained(70 + (uint64_t)n, s[0], s[1], s[2], s[3], s[4]);
+      for (int i = IN_G; threads == 2 && i <= IN_W; i++) case_make_per_head(&c, i);
       const results want = engine_run(&c);
       const size_t forward = workspace_of(&c, false, threads), backward = workspace_of(&c, true, threads);
       const results f = engine_run_some(&c, OUT_FORWARD, (gdn2_exec){threads, GDN2_ISA_AUTO, test_workspace(forward), forward});

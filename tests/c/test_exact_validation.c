@@ -107,7 +107,7 @@ static void test_threads(void **state) {
 
 static void test_isa(void **state) {
   (void)state;
-  const int wrong[] = {-1, 4, 99};
+  const int wrong[] = {-1, 50, 99};
   for (int n = 0; n < 3; n++) {
     BOTH(exec.isa, (gdn2_isa)wrong[n]);
     refused(GDN2_ERR_ISA, "isa");
