@@ -11,26 +11,39 @@
 /* Below it softplus(x) = e^x (1 - e^x / 2 ...) in float32. */
 #define SOFTPLUS_IS_EXP (-17.0f)
 
-INLINE vf decay_gate(const gdn2_head *head, int64_t t, int m, int count) {
-  const vf raw = row_load(&head->g, t, m, count);
-  const gdn2_gate_rule *rule = &head->rule;
-  if (rule->decay == GDN2_DECAY_LOG) return raw;
-  const vf x = v_add(raw, row_load(&rule->dt_bias, 0, m, count)), rate = v_set1(rule->rate);
+INLINE vf decay_gate(const gdn2_gate_rule *rule, vf raw, vf bias) {
+  const vf x = v_add(raw, bias), rate = v_set1(rule->rate);
   if (rule->decay == GDN2_DECAY_BOUNDED) return v_mul(v_set1(rule->lower_bound), v_sigmoid(v_mul(rate, x)));
   const vf small = v_exp(v_add(x, v_set1(rule->A_log))), usual = v_mul(rate, v_softplus(x));
   return v_sub(v_zero(), v_select(v_le(x, v_set1(SOFTPLUS_IS_EXP)), small, usual));
 }
 
-INLINE vf strength(gdn2_gate form, vf raw) {
-  if (form == GDN2_GATE_GIVEN) return raw;
-  const vf y = v_sigmoid(raw);
-  return form == GDN2_GATE_SIGMOID ? y : v_add(y, y);
+/* The log-decays of token t, as row_ready gives them. */
+STAGE void decay_finish(const gdn2_gate_rule *rule, const float *raw, int m, int vecs, int channels, float *room) {
+  for (int x = 0; x < vecs * VL; x += VL) {
+    const int left = channels - m - x, count = left > 0 ? left : 0;
+    v_store(room + x, decay_gate(rule, v_load_upto(raw + x, count), row_load(&rule->dt_bias, 0, m + x, count)));
+  }
 }
 
-INLINE vf erase_gate(const gdn2_head *head, int64_t t, int m, int count) {
-  return strength(head->b.at ? head->rule.erase : GDN2_GATE_GIVEN, row_load(&head->b, t, m, count));
+INLINE const float *decay_ready(const gdn2_head *head, int64_t t, int m, int vecs, int channels, float *room) {
+  const float *raw = row_ready(&head->g, t, m, vecs, channels, room);
+  if (head->rule.decay == GDN2_DECAY_LOG) return raw;
+  decay_finish(&head->rule, raw, m, vecs, channels, room);
+  return room;
 }
 
-INLINE vf write_gate(const gdn2_head *head, int64_t t, int m, int count) {
-  return strength(head->w.at ? head->rule.write : GDN2_GATE_GIVEN, row_load(&head->w, t, m, count));
+STAGE void gate_finish(gdn2_gate form, const float *raw, int vecs, int channels, float *room) {
+  for (int x = 0; x < vecs * VL; x += VL) {
+    const vf y = v_sigmoid(v_load_upto(raw + x, channels > x ? channels - x : 0));
+    v_store(room + x, form == GDN2_GATE_SIGMOID ? y : v_add(y, y));
+  }
+}
+
+/* The erase or write gate of token t. An absent one is its neutral value, whatever the form. */
+INLINE const float *gate_ready(const gdn2_rows *rows, gdn2_gate form, int64_t t, int m, int vecs, int channels, float *room) {
+  const float *raw = row_ready(rows, t, m, vecs, channels, room);
+  if (form == GDN2_GATE_GIVEN || !rows->at) return raw;
+  gate_finish(form, raw, vecs, channels - m, room);
+  return room;
 }

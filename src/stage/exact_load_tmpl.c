@@ -11,26 +11,30 @@
  * Cost: one exponential and five products per channel and token. */
 #include "stage/exact.h"
 
+/* A token's rows, finished, from the group's first channel on. */
+typedef struct {
+  const float *q, *k, *b, *g;
+} token_rows;
+
 /* Records come by value: a vector store may alias anything, so pointers read through a record would be read again after each. */
-/* Channels m .. of token t, whose row of the group's arrays starts at `row`. */
-INLINE void load_vector(gdn2_shape s, gdn2_head head, int64_t t, int i, int m, vf *gamma, ptrdiff_t row, ptrdiff_t e_row,
-                        ptrdiff_t q_row, vf *g_sum, gdn2_keys out) {
-  const int count = s.K > m ? s.K - m : 0;
-  const vf q = v_mul(row_load(&head.q, t, m, count), v_set1(out.factor[i]));
-  const vf k = v_mul(row_load(&head.k, t, m, count), v_set1(out.factor[GDN2_CHUNK + i]));
-  const vf bk = v_mul(erase_gate(&head, t, m, count), k);
-  const vf g = decay_gate(&head, t, m, count), alpha = v_exp(g);
+/* Vector x of a token; `row`: the token's row in the group's arrays; e_row, q_row: its rows of EQ. */
+INLINE void load_vector(token_rows in, int x, int count, vf q_factor, vf k_factor, vf *gamma, vf *g_sum, ptrdiff_t row,
+                        ptrdiff_t e_row, ptrdiff_t q_row, gdn2_keys out) {
+  const vf q = v_mul(v_load_upto(in.q + x, count), q_factor);
+  const vf k = v_mul(v_load_upto(in.k + x, count), k_factor);
+  const vf bk = v_mul(v_load_upto(in.b + x, count), k);
+  const vf g = v_load_upto(in.g + x, count), alpha = v_exp(g);
   *g_sum = v_add(*g_sum, g);
   *gamma = v_mul(*gamma, alpha);
-  v_store(out.alpha + row, alpha);
-  v_store(out.q + row, q);
-  v_store(out.bk + row, bk);
+  v_store(out.alpha + row + x, alpha);
+  v_store(out.q + row + x, q);
+  v_store(out.bk + row + x, bk);
   if (out.kept) {
-    v_store(out.k + row, k);
-    v_store(out.gamma + row, *gamma);
+    v_store(out.k + row + x, k);
+    v_store(out.gamma + row + x, *gamma);
   }
-  v_store(out.EQ + e_row + m, v_fnma(*gamma, bk, v_zero()));
-  v_store(out.EQ + q_row + m, v_mul(*gamma, q));
+  v_store(out.EQ + e_row + x, v_fnma(*gamma, bk, v_zero()));
+  v_store(out.EQ + q_row + x, v_mul(*gamma, q));
 }
 
 /* What multiplies the rows of q and k: the scale; with L2 normalisation also 1 / sqrt(sum of squares + 1e-6). */
@@ -56,12 +60,20 @@ INLINE void load_factors(gdn2_shape s, const gdn2_head *head, int64_t t0, int n,
 INLINE vf chunk_decay(vf g_sum, vf gamma) { return v_select(v_le(v_abs(g_sum), v_set1(1.0f)), v_exp(g_sum), gamma); }
 
 /* Token by token, as the caller's memory lies. at: where the group starts in the rows of the group's arrays. */
-STAGE void load_group(gdn2_shape s, gdn2_head head, int64_t t0, int n, int vecs, int m, int at, gdn2_keys out) {
+STAGE void load_group(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, int vecs, int m, int at, gdn2_keys out) {
   vf gamma[GDN2_GROUP / VL], g_sum[GDN2_GROUP / VL];
+  float room[4][GDN2_GROUP];
   for (int x = 0; x < vecs; x++) gamma[x] = v_set1(1.0f), g_sum[x] = v_zero();
-  for (int t = 0; t < n; t++)
-    for (int x = 0; x < vecs; x++)
-      load_vector(s, head, t0 + t, t, m + x * VL, &gamma[x], (ptrdiff_t)t * out.ld + at + x * VL, (ptrdiff_t)t * s.Kp,
-                  (ptrdiff_t)(n + t) * s.Kp, &g_sum[x], out);
+  for (int t = 0; t < n; t++) {
+    const token_rows in = {row_ready(&head->q, t0 + t, m, vecs, s.K, room[0]), row_ready(&head->k, t0 + t, m, vecs, s.K, room[1]),
+                           gate_ready(&head->b, head->rule.erase, t0 + t, m, vecs, s.K, room[2]),
+                           decay_ready(head, t0 + t, m, vecs, s.K, room[3])};
+    const vf q_factor = v_set1(out.factor[t]), k_factor = v_set1(out.factor[GDN2_CHUNK + t]);
+    const ptrdiff_t row = (ptrdiff_t)t * out.ld + at, e_row = (ptrdiff_t)t * s.Kp + m, q_row = (ptrdiff_t)(n + t) * s.Kp + m;
+    for (int x = 0; x < vecs; x++) {
+      const int left = s.K - m - x * VL;
+      load_vector(in, x * VL, left > 0 ? left : 0, q_factor, k_factor, &gamma[x], &g_sum[x], row, e_row, q_row, out);
+    }
+  }
   for (int x = 0; x < vecs; x++) v_store(out.gamma_n + m + x * VL, chunk_decay(g_sum[x], gamma[x]));
 }

@@ -35,14 +35,17 @@ INLINE void scores_block(gdn2_keys keys, int n, int vecs, int at0, int i0, int j
   v_add_sums(sums, out.P + j * GDN2_CHUNK + i0, out.T + j * GDN2_CHUNK + i0);
 }
 
-INLINE void scores_group(gdn2_shape s, gdn2_head head, int64_t t0, gdn2_keys keys, int n, int vecs, int m, int at0,
+INLINE void scores_group(gdn2_shape s, const gdn2_head *head, int64_t t0, gdn2_keys keys, int n, int vecs, int m, int at0,
                          gdn2_scores out) {
+  float room[GDN2_GROUP];
   for (int j = 0; j < n; j++) {
+    const float *k = row_ready(&head->k, t0 + j, m, vecs, s.K, room);
+    const vf factor = v_set1(keys.factor[GDN2_CHUNK + j]);
     vf d[8];
     UNROLL
     for (int x = 0; x < vecs; x++) {
-      const int c = m + x * VL;
-      d[x] = v_mul(row_load(&head.k, t0 + j, c, s.K > c ? s.K - c : 0), v_set1(keys.factor[GDN2_CHUNK + j]));
+      const int left = s.K - m - x * VL;
+      d[x] = v_mul(v_load_upto(k + x * VL, left > 0 ? left : 0), factor);
     }
     int i0 = j / 4 * 4;
     scores_block(keys, n, vecs, at0, i0, j, 1, d, out);
@@ -55,7 +58,7 @@ INLINE void scores_group(gdn2_shape s, gdn2_head head, int64_t t0, gdn2_keys key
 
 /* One function per size: together with the loads they are too much for one register allocation. */
 #define SCORES_GROUP(VECS)                                                                                                       \
-  STAGE void scores_group_##VECS(gdn2_shape s, gdn2_head head, int64_t t0, gdn2_keys keys, int n, int m, int at0,                \
+  STAGE void scores_group_##VECS(gdn2_shape s, const gdn2_head *head, int64_t t0, gdn2_keys keys, int n, int m, int at0,         \
                                  gdn2_scores out) {                                                                              \
     scores_group(s, head, t0, keys, n, VECS, m, at0, out);                                                                       \
   }
@@ -72,8 +75,8 @@ STAGE void stage_scores(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, 
 #define CALL(VECS, AT)                                                                                                           \
   do {                                                                                                                           \
     const int channel = (AT)*VL, at0 = keys->kept ? channel : 0;                                                                 \
-    load_group(s, *head, t0, n, VECS, channel, at0, *keys);                                                                      \
-    scores_group_##VECS(s, *head, t0, *keys, n, channel, at0, *out);                                                             \
+    load_group(s, head, t0, n, VECS, channel, at0, *keys);                                                                       \
+    scores_group_##VECS(s, head, t0, *keys, n, channel, at0, *out);                                                              \
   } while (0)
   BY_GROUPS(s.Kp / VL, 8, CALL);
 #undef CALL

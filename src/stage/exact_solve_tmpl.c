@@ -7,19 +7,21 @@
  * Cost: C V multiply-adds per token for both; 4 to 8 independent sums hide their latency. */
 #include "stage/exact.h"
 
-INLINE void solve_group(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, const gdn2_scores *scores, const float *X,
-                        int vecs, int m, float *R) {
+INLINE void solve_group(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, gdn2_scores scores, const float *X, int vecs,
+                        int m, float *R) {
+  float room[2][8 * VL];
   for (int i = 0; i < n; i++) {
+    const float *v = row_ready(&head->v, t0 + i, m, vecs, s.V, room[0]);
+    const float *w = gate_ready(&head->w, head->rule.write, t0 + i, m, vecs, s.V, room[1]);
     const ptrdiff_t row = (ptrdiff_t)i * s.Vp + m;
     vf r[8];
     UNROLL
     for (int x = 0; x < vecs; x++) {
-      const int c = m + x * VL, left = s.V - c, count = left < 0 ? 0 : left;
-      const vf z = v_mul(write_gate(head, t0 + i, c, count), row_load(&head->v, t0 + i, c, count));
-      r[x] = v_add(z, v_load(X + row + x * VL));
+      const int left = s.V - m - x * VL, count = left > 0 ? left : 0;
+      r[x] = v_fma(v_load_upto(w + x * VL, count), v_load_upto(v + x * VL, count), v_load(X + row + x * VL));
     }
     for (int j = 0; j < i; j++) {
-      const vf t = v_set1(scores->T[j * GDN2_CHUNK + i]);
+      const vf t = v_set1(scores.T[j * GDN2_CHUNK + i]);
       UNROLL
       for (int x = 0; x < vecs; x++) r[x] = v_fnma(t, v_load(R + (ptrdiff_t)j * s.Vp + m + x * VL), r[x]);
     }
@@ -30,19 +32,19 @@ INLINE void solve_group(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, 
 
 STAGE void stage_solve(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, const gdn2_scores *scores, const float *X,
                        float *R) {
-#define CALL(VECS, AT) solve_group(s, head, t0, n, scores, X, VECS, (AT)*VL, R)
+#define CALL(VECS, AT) solve_group(s, head, t0, n, *scores, X, VECS, (AT)*VL, R)
   BY_GROUPS(s.Vp / VL, GROUP, CALL);
 #undef CALL
 }
 
-INLINE void output_group(gdn2_shape s, int64_t t0, int n, const gdn2_scores *scores, const float *Xq, const float *R, int vecs,
-                         int m, gdn2_rows_out o) {
+INLINE void output_group(gdn2_shape s, int64_t t0, int n, gdn2_scores scores, const float *Xq, const float *R, int vecs, int m,
+                         gdn2_rows_out o) {
   for (int i = 0; i < n; i++) {
     vf r[8];
     UNROLL
     for (int x = 0; x < vecs; x++) r[x] = v_load(Xq + (ptrdiff_t)i * s.Vp + m + x * VL);
     for (int j = 0; j <= i; j++) {
-      const vf p = v_set1(scores->P[j * GDN2_CHUNK + i]);
+      const vf p = v_set1(scores.P[j * GDN2_CHUNK + i]);
       UNROLL
       for (int x = 0; x < vecs; x++) r[x] = v_fma(p, v_load(R + (ptrdiff_t)j * s.Vp + m + x * VL), r[x]);
     }
@@ -56,7 +58,7 @@ INLINE void output_group(gdn2_shape s, int64_t t0, int n, const gdn2_scores *sco
 
 STAGE void stage_output(gdn2_shape s, int64_t t0, int n, const gdn2_scores *scores, const float *Xq, const float *R,
                         gdn2_rows_out o) {
-#define CALL(VECS, AT) output_group(s, t0, n, scores, Xq, R, VECS, (AT)*VL, o)
+#define CALL(VECS, AT) output_group(s, t0, n, *scores, Xq, R, VECS, (AT)*VL, o)
   BY_GROUPS(s.Vp / VL, GROUP, CALL);
 #undef CALL
 }

@@ -11,6 +11,15 @@ INLINE vf row_load(const gdn2_rows *rows, int64_t t, int m, int count) {
   return rows->dtype == GDN2_BF16 ? v_load_bf16(at, count) : v_load_f16(at, count);
 }
 
+/* `vecs` vectors of token t from channel m on, as floats: where the caller has them so, there; else widened or spread into room.
+ * What lies beyond the last of `channels` channels must not be read in the first case and holds what row_load says in the second.
+ */
+INLINE const float *row_ready(const gdn2_rows *rows, int64_t t, int m, int vecs, int channels, float *room) {
+  if (rows->at && rows->channel && rows->dtype == GDN2_F32) return (const float *)(const void *)rows->at + t * rows->step + m;
+  for (int x = 0; x < vecs * VL; x += VL) v_store(room + x, row_load(rows, t, m + x, channels > m + x ? channels - m - x : 0));
+  return room;
+}
+
 /* Stores channels m .. m+count-1 of token t, rounded once. */
 INLINE void row_store(const gdn2_rows_out *rows, int64_t t, int m, vf x, int count) {
   const int64_t at = t * rows->step + m;
