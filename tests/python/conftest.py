@@ -1,0 +1,41 @@
+"""What the tests in Python share: where the library and the program are, and how to run the program."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+SOURCE = Path(__file__).resolve().parents[2]
+
+# The same examples on every machine and every run: a failure can be repeated.
+hypothesis.settings.register_profile("gdn2", derandomize=True, deadline=None, print_blob=True)
+hypothesis.settings.load_profile("gdn2")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "program: uses the gdn2 program only, so it also runs on a sanitized build")
+
+
+@pytest.fixture(scope="session")
+def library():
+    """Path of libgdn2.so."""
+    return Path(os.environ.get("GDN2_LIBRARY", SOURCE / "build" / "libgdn2.so"))
+
+
+@pytest.fixture(scope="session")
+def program():
+    """Path of the gdn2 program."""
+    return Path(os.environ.get("GDN2_PROGRAM", SOURCE / "build" / "gdn2"))
+
+
+@pytest.fixture
+def gdn2(program):
+    """gdn2("run", "--rule", ...): runs the program and returns what it printed and its exit code."""
+
+    def run(*arguments, timeout=600, **options):
+        command = [program, *map(str, arguments)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=timeout, **options)
+
+    return run
