@@ -155,7 +155,7 @@ typedef struct gdn2_problem {
   gdn2_input h0;       /* [N, HV, K, V] initial state, float32; absent: zeros */
   const double *scale; /* factor on q; NULL: K^-1/2 */
   /* Grouped value heads */
-  int64_t HV;          /* value heads, a multiple of H; 0: H */
+  int64_t HV; /* value heads, a multiple of H; 0: H */
   gdn2_head_map map;
   int g_key_heads, b_key_heads; /* 1: the gate has H heads and is read through the map, as q and k are */
   /* Variable length: B = 1 and sequence n is the tokens cu_seqlens[n] .. cu_seqlens[n+1]-1, from 0 and not falling. Tokens from
@@ -165,18 +165,18 @@ typedef struct gdn2_problem {
   int64_t N;
   /* Inputs finished by the library */
   gdn2_decay decay;
-  gdn2_input A_log;    /* [1, 1, Hg, 1] float32, for GDN2_DECAY_SOFTPLUS and _BOUNDED */
-  gdn2_input dt_bias;  /* [1, 1, Hg, K] or per head, float32; absent: 0 */
-  double lower_bound;  /* for GDN2_DECAY_BOUNDED: the strongest log-decay, below 0 */
+  gdn2_input A_log;       /* [1, 1, Hg, 1] float32, for GDN2_DECAY_SOFTPLUS and _BOUNDED */
+  gdn2_input dt_bias;     /* [1, 1, Hg, K] or per head, float32; absent: 0 */
+  double lower_bound;     /* for GDN2_DECAY_BOUNDED: the strongest log-decay, below 0 */
   gdn2_gate erase, write; /* erase: any; write: given or sigmoid */
-  int qk_l2norm;       /* 1: q and k are divided by sqrt(sum of squares + 1e-6) */
+  int qk_l2norm;          /* 1: q and k are divided by sqrt(sum of squares + 1e-6) */
 } gdn2_problem;
 
 /* How a call is carried out. All zero is a good default. */
 typedef struct gdn2_exec {
-  int threads;            /* at most this many; 0: what OpenMP would take (OMP_NUM_THREADS); 1 where OpenMP is not built in */
-  gdn2_isa isa;           /* GDN2_ISA_AUTO, or one to force */
-  void *workspace;        /* NULL: allocated for the call. Else 64-byte aligned, of workspace_bytes; see section 4 */
+  int threads;     /* at most this many; 0: what OpenMP would take (OMP_NUM_THREADS); 1 where OpenMP is not built in */
+  gdn2_isa isa;    /* GDN2_ISA_AUTO, or one to force */
+  void *workspace; /* NULL: allocated for the call. Else 64-byte aligned, of workspace_bytes; see section 4 */
   size_t workspace_bytes;
 } gdn2_exec;
 
@@ -207,8 +207,8 @@ typedef struct gdn2_backward_args {
 
 /* Gradients of L(o, h_final) given d_o = dL/do and dh_final = dL/dh_final; equations (20) to (33) of docs/math.md. A gradient of
  * an absent gate is the gradient at its neutral value. float32, one head of v for each head of q, sequences of equal length and
- * finished inputs only: HV, cu_seqlens, decay, erase, write and qk_l2norm must be 0. The states are recomputed from checkpoints held in the workspace.
- * Errors: as gdn2_forward. */
+ * finished inputs only: HV, cu_seqlens, decay, erase, write and qk_l2norm must be 0. The states are recomputed from checkpoints
+ * held in the workspace. Errors: as gdn2_forward. */
 GDN2_API gdn2_status gdn2_backward(const gdn2_backward_args *args);
 
 /* ---- 4. Workspace --------------------------------------------------------------------------------------------------------- */

@@ -1,5 +1,5 @@
 # The seed's pipeline: every kernel against float64, its checks, its diagnostics. Parity with the seed itself: tests/python.
-foreach(name kernels values errors)
+foreach(name kernels values errors gradient)
   gdn2_test(test_seed_${name} ISA LIBS gdn2_test_support)
   target_sources(test_seed_${name} PRIVATE support/seed_case.c support/seed_model.c)
 endforeach()
