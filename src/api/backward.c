@@ -47,6 +47,9 @@ static gdn2_status check(const gdn2_backward_args *args, gdn2_backward_call *cal
   gdn2_status status = gdn2_check_size(args->struct_size, sizeof *args, "gdn2_backward_args");
   if (status == GDN2_OK) status = gdn2_check_problem(&args->problem, &args->exec, &call->in);
   if (status == GDN2_OK) status = check_plain(&call->in);
+  /* The gradients of the keys are sums over all value channels: a head is one task. */
+  if (status == GDN2_OK && call->in.threads > call->in.B * call->in.H && call->in.B * call->in.H > 0)
+    call->in.threads = (int)(call->in.B * call->in.H);
   if (status != GDN2_OK) return status;
   const gdn2_expect d_o = gdn2_expect_tokens(&call->in, "d_o", call->in.H, call->in.V),
                     dh = gdn2_expect_state(&call->in, "dh_final");

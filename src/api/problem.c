@@ -43,7 +43,7 @@ static gdn2_status check_sizes(const gdn2_problem *p) {
 /* Workers: no more than there are tasks. */
 static gdn2_status check_exec(const gdn2_exec *exec, gdn2_call *call) {
   if (exec->threads < 0) return gdn2_fail(GDN2_ERR_ARGUMENT, "exec.threads is %d; it must not be negative", exec->threads);
-  const int64_t tasks = call->N * call->HV;
+  const int64_t tasks = call->N * call->HV * ((call->V + GDN2_NARROWEST - 1) / GDN2_NARROWEST);
   const int threads = gdn2_threads(exec->threads);
   call->threads = tasks < 1 ? 1 : tasks < threads ? (int)tasks : threads;
   return gdn2_table_choose(exec->isa, &call->table);

@@ -75,6 +75,11 @@ static inline gdn2_state_out gdn2_view_state_out(const gdn2_view_out *x, int64_t
   return (gdn2_state_out){data + sequence * x->stride[0] + head * x->stride[1], x->stride[2], x->stride[3]};
 }
 
+/* Leaves out the first channels. */
+static inline void gdn2_rows_skip(gdn2_rows *rows, int64_t channels) {
+  if (rows->at && rows->channel) rows->at += channels * gdn2_dtype_size(rows->dtype);
+}
+
 /* One number, as a gate that is one per head is stored. */
 static inline float gdn2_number_at(const char *at, gdn2_dtype dtype) {
   float x;

@@ -4,6 +4,9 @@
 #include "base/view.h"
 #include "isa/table.h"
 
+/* No panel of value channels is narrower, unless V is. */
+#define GDN2_NARROWEST 32
+
 /* A validated call: every view fits the sizes. */
 typedef struct gdn2_call {
   int64_t B, T, H, HV, K, V, N;
@@ -16,7 +19,7 @@ typedef struct gdn2_call {
   gdn2_decay decay;
   gdn2_gate erase, write;
   const gdn2_table *table;
-  int threads; /* workers, at least 1 and at most N HV */
+  int threads; /* workers, at least 1 and no more than there can be tasks */
 } gdn2_call;
 
 /* Where sequence n lies. */

@@ -1,5 +1,7 @@
-/* Forward: one task per (batch, group of heads). A task walks the heads of its group over a block of tokens at a time: the rows
- * of neighbouring heads lie side by side in memory, so that pages and cache lines are used while they are at hand. */
+/* Forward: one task per (sequence, group of heads), or per (sequence, head, panel of value channels) where heads are fewer than
+ * threads: the columns of the state do not see each other, so a panel is a head with fewer values. A task walks the heads of its
+ * group over a block of tokens at a time: the rows of neighbouring heads lie side by side in memory, so that pages and cache
+ * lines are used while they are at hand. */
 #include "base/par_for.h"
 #include "chunk/layout.h"
 #include "drive/chunks.h"
@@ -12,6 +14,13 @@
 static int64_t at_most(int64_t x, int64_t limit) { return x < limit ? x : limit; }
 static int64_t ceil_div(int64_t x, int64_t y) { return (x + y - 1) / y; }
 
+/* How the work is cut into tasks. Results do not depend on it. */
+typedef struct {
+  int64_t group;  /* heads of a task */
+  int64_t panels; /* of each head */
+  int width;      /* value channels of a panel */
+} task_split;
+
 /* Heads per task: of the groupings that keep all threads equally busy the largest. */
 static int64_t group_of(const gdn2_call *call) {
   const gdn2_shape s = gdn2_shape_of(call->K, call->V);
@@ -23,6 +32,14 @@ static int64_t group_of(const gdn2_call *call) {
     if (rounds <= best_rounds) best = group, best_rounds = rounds;
   }
   return best;
+}
+
+static task_split split_of(const gdn2_call *call) {
+  const int64_t heads = call->N * call->HV;
+  if (heads == 0 || heads >= call->threads) return (task_split){group_of(call), 1, (int)call->V};
+  const int64_t wanted = ceil_div(call->V, ceil_div(call->threads, heads));
+  const int64_t width = ceil_div(wanted, GDN2_NARROWEST) * GDN2_NARROWEST;
+  return (task_split){1, ceil_div(call->V, width), (int)at_most(width, call->V)};
 }
 
 /* A worker's part of the workspace. */
@@ -42,7 +59,8 @@ static forward_slot lay_slot(gdn2_arena *arena, gdn2_shape s, int64_t group) {
 
 static size_t slot_bytes(const gdn2_call *call) {
   gdn2_arena measure = {NULL, 0};
-  (void)lay_slot(&measure, gdn2_shape_of(call->K, call->V), group_of(call));
+  const task_split split = split_of(call);
+  (void)lay_slot(&measure, gdn2_shape_of(call->K, split.width), split.group);
   return measure.used;
 }
 
@@ -52,17 +70,33 @@ typedef struct {
   const gdn2_forward_call *call;
   char *workspace;
   size_t bytes; /* per worker */
-  int64_t group;
+  task_split split;
 } forward_work;
 
-/* A task on its way: heads first .. first+heads-1 of one sequence. */
+/* A task on its way: heads first .. first+heads-1 of one sequence, value channels from `value` on. */
 typedef struct {
   const gdn2_forward_call *call;
   gdn2_shape s;
   gdn2_span at;
-  int64_t first, heads;
+  int64_t first, heads, value;
   forward_slot slot;
 } group_walk;
+
+/* Head i of the task: its inputs, and its place in o. */
+static gdn2_head inputs_of(const group_walk *w, int64_t i) {
+  gdn2_head head = gdn2_head_of(&w->call->in, w->at, w->first + i);
+  gdn2_rows_skip(&head.v, w->value);
+  gdn2_rows_skip(&head.w, w->value);
+  return head;
+}
+
+static gdn2_rows_out output_of(const group_walk *w, int64_t i) {
+  gdn2_rows_out o = gdn2_view_rows_out(&w->call->o, w->at.batch, w->at.start, w->first + i);
+  if (o.at) o.at += w->value * gdn2_dtype_size(o.dtype);
+  return o;
+}
+
+static float *state_of(const group_walk *w, int64_t i) { return w->slot.S + w->slot.state * (size_t)i; }
 
 /* The chunk after (i, t0) in the order of the walk; 0 if there is none. */
 static int next_chunk(const group_walk *w, int64_t *i, int64_t *t0) {
@@ -77,14 +111,14 @@ static int next_chunk(const group_walk *w, int64_t *i, int64_t *t0) {
 }
 
 static void walk_chunk(group_walk *w, int64_t i, int64_t t0, gdn2_ahead *ahead) {
-  const gdn2_call *in = &w->call->in;
-  const gdn2_head head = gdn2_head_of(in, w->at, w->first + i);
-  const gdn2_rows_out o = gdn2_view_rows_out(&w->call->o, w->at.batch, w->at.start, w->first + i);
+  const gdn2_table *table = w->call->in.table;
+  const gdn2_head head = inputs_of(w, i);
+  const gdn2_rows_out o = output_of(w, i);
   gdn2_chunk *c = &w->slot.chunk;
-  float *S = w->slot.S + w->slot.state * (size_t)i;
-  gdn2_chunk_forward(in->table, w->s, &head, w->at.length, t0, o.at != NULL, S, ahead, c);
-  if (o.at) in->table->exact.output(w->s, t0, c->n, &c->scores, c->X + (ptrdiff_t)c->n * w->s.Vp, c->R, o);
-  gdn2_chunk_state(in->table, w->s, c, S, S, ahead);
+  float *S = state_of(w, i);
+  gdn2_chunk_forward(table, w->s, &head, w->at.length, t0, o.at != NULL, S, ahead, c);
+  if (o.at) table->exact.output(w->s, t0, c->n, &c->scores, c->X + (ptrdiff_t)c->n * w->s.Vp, c->R, o);
+  gdn2_chunk_state(table, w->s, c, S, S, ahead);
 }
 
 static void walk(group_walk *w) {
@@ -94,9 +128,8 @@ static void walk(group_walk *w) {
     more = next_chunk(w, &next_i, &next_t0);
     gdn2_ahead ahead = {.tokens = 0};
     if (more) {
-      const gdn2_head head = gdn2_head_of(&w->call->in, w->at, w->first + next_i);
-      const gdn2_rows_out o = gdn2_view_rows_out(&w->call->o, w->at.batch, w->at.start, w->first + next_i);
-      ahead = gdn2_ahead_of(w->s, &head, o, w->at.length, next_t0);
+      const gdn2_head head = inputs_of(w, next_i);
+      ahead = gdn2_ahead_of(w->s, &head, output_of(w, next_i), w->at.length, next_t0);
     }
     walk_chunk(w, i, t0, &ahead);
     i = next_i, t0 = next_t0;
@@ -108,18 +141,25 @@ static void forward_task(void *context, int64_t task, int worker) {
   const gdn2_forward_call *call = work->call;
   const gdn2_call *in = &call->in;
   const gdn2_exact_stages *stage = &in->table->exact;
-  const int64_t groups = ceil_div(in->HV, work->group), first = task % groups * work->group;
+  const task_split split = work->split;
+  const int64_t groups = ceil_div(in->HV, split.group), unit = task / split.panels, value = task % split.panels * split.width;
   gdn2_arena arena = {work->workspace + work->bytes * (size_t)worker, 0};
-  group_walk w = {.call = call, .s = gdn2_shape_of(in->K, in->V), .at = gdn2_span_of(in, task / groups), .first = first};
-  w.heads = at_most(in->HV - first, work->group);
-  w.slot = lay_slot(&arena, w.s, work->group);
+  group_walk w = {.call = call, .at = gdn2_span_of(in, unit / groups), .first = unit % groups * split.group, .value = value};
+  w.s = gdn2_shape_of(in->K, at_most(split.width, in->V - value));
+  w.heads = at_most(in->HV - w.first, split.group);
+  w.slot = lay_slot(&arena, w.s, split.group);
 
-  for (int64_t i = 0; i < w.heads; i++)
-    stage->state_load(w.s, gdn2_view_state(&in->h0, w.at.sequence, first + i), w.slot.S + w.slot.state * (size_t)i);
+  for (int64_t i = 0; i < w.heads; i++) {
+    gdn2_state from = gdn2_view_state(&in->h0, w.at.sequence, w.first + i);
+    if (from.at) from.at += value * from.value_step;
+    stage->state_load(w.s, from, state_of(&w, i));
+  }
   walk(&w);
-  if (call->h_final.data)
-    for (int64_t i = 0; i < w.heads; i++)
-      stage->state_store(w.s, w.slot.S + w.slot.state * (size_t)i, gdn2_view_state_out(&call->h_final, w.at.sequence, first + i));
+  for (int64_t i = 0; call->h_final.data && i < w.heads; i++) {
+    gdn2_state_out to = gdn2_view_state_out(&call->h_final, w.at.sequence, w.first + i);
+    to.at += value * to.value_step;
+    stage->state_store(w.s, state_of(&w, i), to);
+  }
 }
 
 /* Rows of o that belong to no sequence. */
@@ -132,7 +172,8 @@ static void clear_rest(const gdn2_forward_call *call) {
 }
 
 void gdn2_drive_forward(const gdn2_forward_call *call, void *workspace) {
-  forward_work work = {call, workspace, slot_bytes(&call->in), group_of(&call->in)};
-  if (call->in.HV > 0) gdn2_par_for(call->in.threads, call->in.N * ceil_div(call->in.HV, work.group), forward_task, &work);
+  const gdn2_call *in = &call->in;
+  forward_work work = {call, workspace, slot_bytes(in), split_of(in)};
+  if (in->HV > 0) gdn2_par_for(in->threads, in->N * ceil_div(in->HV, work.split.group) * work.split.panels, forward_task, &work);
   clear_rest(call);
 }

@@ -36,7 +36,8 @@ static gdn2_status take(int level, const char *origin, const gdn2_table **table)
 static gdn2_status from_environment(const char *value, const gdn2_table **table) {
   for (int level = 0; level < LEVELS; level++)
     if (strcmp(value, levels[level].name) == 0) return take(level, "GDN2_ISA", table);
-  return gdn2_fail(GDN2_ERR_ISA, "GDN2_ISA is \"%.64s\"; it must be one of generic, avx2, avx512, neon that this build has", value);
+  return gdn2_fail(GDN2_ERR_ISA, "GDN2_ISA is \"%.64s\"; it must be one of generic, avx2, avx512, neon that this build has",
+                   value);
 }
 
 gdn2_status gdn2_table_choose(gdn2_isa wanted, const gdn2_table **table) {

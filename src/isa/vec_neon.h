@@ -3,8 +3,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/half.h"
-
 #define VL 4
 /* Register tile of the matrix products: 6 x 4 sums + 4 + 1 of 32 registers. 24 sums cover four pipes of latency 4 with room, and
  * cost 10 loads. 8 x 3 would need 11, and its panels of 12 floats do not divide the rows, which are padded to 16. */
@@ -34,7 +32,6 @@ INLINE void v_store_n(float *p, vf x, int n) {
 INLINE vf v_add(vf a, vf b) { return vaddq_f32(a, b); }
 INLINE vf v_sub(vf a, vf b) { return vsubq_f32(a, b); }
 INLINE vf v_mul(vf a, vf b) { return vmulq_f32(a, b); }
-INLINE vf v_div(vf a, vf b) { return vdivq_f32(a, b); }
 INLINE vf v_div(vf a, vf b) { return vdivq_f32(a, b); }
 INLINE vf v_fma(vf a, vf b, vf c) { return vfmaq_f32(c, a, b); }
 INLINE vf v_fnma(vf a, vf b, vf c) { return vfmsq_f32(c, a, b); }
@@ -70,28 +67,6 @@ INLINE vf v_four_sums(const vf r[4]) { return vpaddq_f32(vpaddq_f32(r[0], r[1]),
 INLINE void v_add_sums(vf r[8], float *a, float *b) {
   v_store(a, v_add(v_load(a), v_four_sums(r)));
   v_store(b, v_add(v_load(b), v_four_sums(r + 4)));
-}
-
-/* The 16-bit formats, one number at a time. */
-INLINE vf v_load_bf16(const uint16_t *p, int n) {
-  float x[VL] = {0};
-  for (int i = 0; i < VL && i < n; i++) x[i] = gdn2_from_bf16(p[i]);
-  return v_load(x);
-}
-INLINE vf v_load_f16(const uint16_t *p, int n) {
-  float x[VL] = {0};
-  for (int i = 0; i < VL && i < n; i++) x[i] = gdn2_from_f16(p[i]);
-  return v_load(x);
-}
-INLINE void v_store_bf16(uint16_t *p, vf v, int n) {
-  float x[VL];
-  v_store(x, v);
-  for (int i = 0; i < VL && i < n; i++) p[i] = gdn2_to_bf16(x[i]);
-}
-INLINE void v_store_f16(uint16_t *p, vf v, int n) {
-  float x[VL];
-  v_store(x, v);
-  for (int i = 0; i < VL && i < n; i++) p[i] = gdn2_to_f16(x[i]);
 }
 
 /* 16-bit numbers. The conversions of float16 are in the base; those of bfloat16 are not. */
