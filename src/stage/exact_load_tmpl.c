@@ -10,6 +10,8 @@
  * exponential of the sum of g, rounded once, and not the product of 16 rounded numbers.
  * Cost: one exponential and five products per channel and token. */
 #include "stage/exact.h"
+#include <float.h>
+#include <math.h>
 
 /* A token's rows, finished, from the group's first channel on. */
 typedef struct {
@@ -37,22 +39,28 @@ INLINE void load_vector(token_rows in, int x, int count, vf q_factor, vf k_facto
   v_store(out.EQ + q_row + x, v_mul(*gamma, q));
 }
 
-/* What multiplies the rows of q and k: the scale; with L2 normalisation also 1 / sqrt(sum of squares + 1e-6). */
+/* The sum over the channels of the squares of token t's row, each number times `unit` first. */
+INLINE float square_sum(gdn2_shape s, const gdn2_rows *rows, int64_t t, float unit) {
+  vf sum = v_zero();
+  for (int m = 0; m < s.K; m += VL) {
+    const vf x = v_mul(row_load(rows, t, m, s.K - m), v_set1(unit));
+    sum = v_fma(x, x, sum);
+  }
+  return v_sum(sum);
+}
+
+/* 1 / sqrt(sum of squares + 1e-6). Where the squares overflow, of numbers 2^96 times smaller, beside which 1e-6 is nothing. */
+INLINE float inverse_norm(gdn2_shape s, const gdn2_rows *rows, int64_t t) {
+  const float sum = square_sum(s, rows, t, 1.0f);
+  if (sum <= FLT_MAX) return 1.0f / sqrtf(sum + 1e-6f);
+  return 0x1p-96f / sqrtf(square_sum(s, rows, t, 0x1p-96f));
+}
+
+/* What multiplies the rows of q and k: the scale, and their inverse norms where asked for. */
 INLINE void load_factors(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, const gdn2_keys *out) {
   for (int t = 0; t < n; t++) {
-    float norm[2] = {1.0f, 1.0f};
-    if (head->rule.l2norm) {
-      vf q2 = v_zero(), k2 = v_zero();
-      for (int m = 0; m < s.K; m += VL) {
-        const vf q = row_load(&head->q, t0 + t, m, s.K - m), k = row_load(&head->k, t0 + t, m, s.K - m);
-        q2 = v_fma(q, q, q2);
-        k2 = v_fma(k, k, k2);
-      }
-      norm[0] = 1.0f / sqrtf(v_sum(q2) + 1e-6f);
-      norm[1] = 1.0f / sqrtf(v_sum(k2) + 1e-6f);
-    }
-    out->factor[t] = head->scale * norm[0];
-    out->factor[GDN2_CHUNK + t] = norm[1];
+    out->factor[t] = head->scale * (head->rule.l2norm ? inverse_norm(s, &head->q, t0 + t) : 1.0f);
+    out->factor[GDN2_CHUNK + t] = head->rule.l2norm ? inverse_norm(s, &head->k, t0 + t) : 1.0f;
   }
 }
 
