@@ -6,7 +6,7 @@ TEXT ?=
 # Options of `make bench`.
 BENCH ?=
 
-.PHONY: build demo test bench install clean deps format
+.PHONY: build demo test test-aarch64 bench install clean deps format
 .NOTPARALLEL:
 
 build:
@@ -21,6 +21,10 @@ test: deps
 	@cmake --preset release -DGDN2_TESTS=ON >/dev/null
 	@cmake --build build
 	@ctest --test-dir build --output-on-failure -j2
+
+# The C tests on 64-bit ARM, cross-built and emulated: a quarter of an hour.
+test-aarch64:
+	@sh tools/qemu.sh aarch64
 
 # Runs the benchmark where the program has one; says so and fails where it has none.
 bench: build

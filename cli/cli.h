@@ -18,5 +18,6 @@ double cli_now(void);
 int verb_run(const settings *s);
 int verb_check(const settings *s);
 int verb_info(const settings *s);
+int verb_bench(const settings *s);
 
 #endif

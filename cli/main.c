@@ -19,6 +19,12 @@ static const struct verb {
      "Compares o, h_final and the gradients with the float64 recurrence. The gradients are compared with --backward, or when\n"
      "do or dh_final is given; when neither is, both are made from fixed seeds. Fails when a relative error is above 1e-6\n"
      "(o, h_final) or 2e-6 (gradients).\n"},
+    {"bench", VERB_BENCH, verb_bench, "how fast, beside the measured peak of the machine",
+     "Measures operations on inputs like a trained layer's, in turns with a loop of multiply-adds in registers. Options that "
+     "take a\n"
+     "LIST take several values with commas between them, and every combination is a case. With --set, --threads and --isa take "
+     "the\n"
+     "place of those of the set; cases that the machine cannot run are left out.\n"},
     {"info", VERB_INFO, verb_info, "version, processor, instruction set, threads, limits", ""},
 };
 enum { VERBS = sizeof verbs / sizeof *verbs };

@@ -21,9 +21,10 @@ typedef struct option {
 } option;
 
 static const char *const semantics_names[] = {"exact", "seed", NULL};
+static const char *const set_names[] = {"quick", "full", "seed", NULL};
 static const char *const progress_names[] = {"auto", "on", "off", NULL};
-static const char *const isa_names[] = {"auto", "generic", "avx2", "avx512", NULL}; /* in the order of gdn2_isa */
-static const char *const dtype_names[] = {"f32", "f64", "f16", "bf16", NULL};       /* in the order of io_dtype */
+const char *const isa_names[] = {"auto", "generic", "avx2", "avx512", "neon", NULL}; /* in the order of gdn2_isa */
+static const char *const dtype_names[] = {"f32", "f64", "f16", "bf16", NULL};        /* in the order of io_dtype */
 
 #define AT(field) offsetof(settings, field)
 enum { BOTH = VERB_RUN | VERB_CHECK, ALL = BOTH | VERB_INFO };
@@ -54,13 +55,34 @@ static const option table[] = {
     {"clip", REAL, VERB_RUN, AT(clip), "X", "seed: limit of every stage's results (default 1e4)", NULL, 0, INFINITY},
     {"wy-eps", REAL, VERB_RUN, AT(wy_eps), "X", "seed: damping of the solve, 0 <= X < 1 (default 1e-3)", NULL, 0, 1},
     {"threads", INTEGER, ALL, AT(threads), "N", "at most N threads (default 0: as OMP_NUM_THREADS says)", NULL, 0, 4096},
-    {"isa", CHOICE, ALL, AT(isa), "NAME", "auto (default), generic, avx2 or avx512", isa_names, 0, 0},
+    {"isa", CHOICE, ALL, AT(isa), "NAME", "auto (default), generic, avx2, avx512 or neon", isa_names, 0, 0},
     {"out", TEXT, VERB_RUN, AT(out), "FILE", "where the outputs go: NAME.safetensors, or a directory for one .npy each", NULL, 0,
      0},
     {"dtype", CHOICE, VERB_RUN, AT(dtype), "NAME",
      "element type of the outputs: f32 (default), f64, f16 or bf16 (.safetensors only)", dtype_names, 0, 0},
-    {"progress", CHOICE, BOTH, AT(progress), "WHEN", "bar on stderr: auto (default: on a terminal), on or off", progress_names, 0,
-     0},
+    {"set", CHOICE, VERB_BENCH, AT(set), "NAME", "shapes: quick (default), full, or seed: the shapes of atomic-ops 0.1.0",
+     set_names, 0, 0},
+    {"op", TEXT, VERB_BENCH, AT(lists[BENCH_OP]), "LIST",
+     "shapes of your own instead: forward (default), backward, train, seed_forward, seed_backward, seed_train", NULL, 0, 0},
+    {"rule", TEXT, VERB_BENCH, AT(lists[BENCH_RULE]), "LIST", "gdn2 (default), kda, gdn, deltanet, gla", NULL, 0, 0},
+    {"dtype", TEXT, VERB_BENCH, AT(lists[BENCH_DTYPE]), "LIST",
+     "element type of q, k, v, b, w and o: f32 (default), bf16, f16; g stays float32", NULL, 0, 0},
+    {"B", TEXT, VERB_BENCH, AT(lists[BENCH_B]), "LIST", "batch rows (default 1)", NULL, 0, 0},
+    {"T", TEXT, VERB_BENCH, AT(lists[BENCH_T]), "LIST", "tokens (default 4096)", NULL, 0, 0},
+    {"H", TEXT, VERB_BENCH, AT(lists[BENCH_H]), "LIST", "heads (default 6)", NULL, 0, 0},
+    {"HV", TEXT, VERB_BENCH, AT(lists[BENCH_HV]), "LIST", "heads of v, a multiple of H (default 0: as H)", NULL, 0, 0},
+    {"K", TEXT, VERB_BENCH, AT(lists[BENCH_K]), "LIST", "key channels (default 128)", NULL, 0, 0},
+    {"V", TEXT, VERB_BENCH, AT(lists[BENCH_V]), "LIST", "value channels (default 0: as K)", NULL, 0, 0},
+    {"threads", TEXT, VERB_BENCH, AT(lists[BENCH_THREADS]), "LIST", "threads (default 0: as OMP_NUM_THREADS says)", NULL, 0, 0},
+    {"isa", TEXT, VERB_BENCH, AT(lists[BENCH_ISA]), "LIST", "auto (default), generic, avx2, avx512, neon", NULL, 0, 0},
+    {"repeats", INTEGER, VERB_BENCH, AT(repeats), "N", "at least N samples of each case (default 5)", NULL, 1, 4096},
+    {"min-time", REAL, VERB_BENCH, AT(min_time), "X", "and at least X seconds of samples (default 1)", NULL, 0, 3600},
+    {"json", FLAG, VERB_BENCH, AT(json), NULL, "a list of objects in place of the table", NULL, 0, 0},
+    {"csv", FLAG, VERB_BENCH, AT(csv), NULL, "comma-separated values in place of the table", NULL, 0, 0},
+    {"plot", TEXT, VERB_BENCH, AT(plot), "FILE", "also throughput against length and threads, as SVG", NULL, 0, 0},
+    {"list", FLAG, VERB_BENCH, AT(list), NULL, "only the cases; nothing is measured", NULL, 0, 0},
+    {"progress", CHOICE, BOTH | VERB_BENCH, AT(progress), "WHEN", "bar on stderr: auto (default: on a terminal), on or off",
+     progress_names, 0, 0},
 };
 enum { OPTIONS = sizeof table / sizeof *table };
 
@@ -180,7 +202,7 @@ static int parse_one(int verb, int count, char **arguments, int *i, settings *s)
 }
 
 int options_parse(int verb, int count, char **arguments, settings *s, int *help) {
-  *s = (settings){.bt = 256, .bc = 128, .mb = 16, .clip = 1e4, .wy_eps = 1e-3};
+  *s = (settings){.bt = 256, .bc = 128, .mb = 16, .clip = 1e4, .wy_eps = 1e-3, .repeats = 5, .min_time = 1};
   *help = 0;
   for (int i = 0; i < count; i++)
     if (!strcmp(arguments[i], "--help") || !strcmp(arguments[i], "-h")) *help = 1;

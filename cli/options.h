@@ -4,13 +4,31 @@
 #include <stdint.h>
 
 /* Which verbs take an option. */
-enum { VERB_RUN = 1, VERB_CHECK = 2, VERB_INFO = 4 };
+enum { VERB_RUN = 1, VERB_CHECK = 2, VERB_INFO = 4, VERB_BENCH = 8 };
 
 /* The inputs of run and check. Each has an option --NAME FILE.npy and a key in the file of --in. */
 typedef enum input_id { IN_Q, IN_K, IN_V, IN_G, IN_B, IN_W, IN_BETA, IN_H0, IN_DO, IN_DH_FINAL, INPUTS } input_id;
 
 enum { SEMANTICS_EXACT, SEMANTICS_SEED };
 enum { PROGRESS_AUTO, PROGRESS_ON, PROGRESS_OFF };
+
+/* What bench combines: each has an option that takes a list with commas. */
+typedef enum bench_list {
+  BENCH_OP,
+  BENCH_RULE,
+  BENCH_DTYPE,
+  BENCH_B,
+  BENCH_T,
+  BENCH_H,
+  BENCH_HV,
+  BENCH_K,
+  BENCH_V,
+  BENCH_THREADS,
+  BENCH_ISA,
+  BENCH_LISTS
+} bench_list;
+
+extern const char *const isa_names[]; /* in the order of gdn2_isa; ends with NULL */
 
 typedef struct settings {
   const char *in, *out;
@@ -22,6 +40,11 @@ typedef struct settings {
   int dtype; /* io_dtype */
   double scale, clip, wy_eps;
   int bt, bc, mb;
+  int set;                        /* an index of the sets of bench */
+  const char *lists[BENCH_LISTS]; /* as given; NULL: absent */
+  int repeats, json, csv, list;
+  double min_time;
+  const char *plot;
   uint64_t given; /* a bit for each option of the table */
 } settings;
 

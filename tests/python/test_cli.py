@@ -171,7 +171,7 @@ def test_the_bar_is_drawn_when_asked(gdn2, tmp_path):
     assert bar.search(done(gdn2(*arguments, "--progress", "on")).stderr)
 
 
-@pytest.mark.parametrize("isa", ["generic", "avx2", "avx512"])
+@pytest.mark.parametrize("isa", ["generic", "avx2", "avx512", "neon"])
 def test_instruction_sets(gdn2, tmp_path, isa):
     info = gdn2("info", "--isa", isa)
     if info.returncode:
@@ -285,7 +285,7 @@ def test_check_knows_which_zeros_are_right(gdn2, tmp_path):
 def test_info(gdn2):
     result = done(gdn2("info", "--threads", "1"))
     assert re.search(r"^gdn2 (\d+\.\d+\.\d+) \(header \1\)$", result.stdout, re.MULTILINE)
-    assert re.search(r"^isa +(generic|avx2|avx512)$", result.stdout, re.MULTILINE)
+    assert re.search(r"^isa +(generic|avx2|avx512|neon)$", result.stdout, re.MULTILINE)
     assert re.search(r"^threads +1 of \d+ processors$", result.stdout, re.MULTILINE)
     assert "K and V from 1 to 256" in result.stdout
 

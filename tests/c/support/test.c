@@ -6,6 +6,8 @@ static bool machine_has(const char *name) {
   if (strcmp(name, "avx512") == 0)
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512cd");
+#elif defined(__aarch64__)
+  if (strcmp(name, "neon") == 0) return true;
 #endif
   return strcmp(name, "generic") == 0;
 }

@@ -1,0 +1,58 @@
+/* library.c - the exact rule of libgdn2 behind two functions with plain arguments, for library.py. Compiled when the benchmark
+ * starts, so that the structures are always those of the header at hand. */
+#include <gdn2.h>
+
+/* Contiguous arrays; g, b and w [B, T, H] where per_head says so, else [B, T, H, K or V]; NULL: absent. */
+typedef struct arrays {
+  int64_t B, T, H, K, V;
+  const void *q, *k, *v, *g, *b, *w;
+  int g_per_head, b_per_head, dtype /* of all but g */, threads;
+} arrays;
+
+static gdn2_input gate(const void *data, int per_head, int dtype, const arrays *a) {
+  if (per_head && data) return gdn2_per_head(data, (gdn2_dtype)dtype, a->T, a->H);
+  return (gdn2_input){.data = data, .dtype = (gdn2_dtype)dtype};
+}
+
+static gdn2_output gate_out(void *data, int per_head, const arrays *a) {
+  return per_head && data ? gdn2_per_head_out(data, GDN2_F32, a->T, a->H) : (gdn2_output){.data = data};
+}
+
+static gdn2_problem problem(const arrays *a) {
+  const gdn2_dtype dtype = (gdn2_dtype)a->dtype;
+  return (gdn2_problem){.B = a->B,
+                        .T = a->T,
+                        .H = a->H,
+                        .K = a->K,
+                        .V = a->V,
+                        .q = {.data = a->q, .dtype = dtype},
+                        .k = {.data = a->k, .dtype = dtype},
+                        .v = {.data = a->v, .dtype = dtype},
+                        .g = gate(a->g, a->g_per_head, GDN2_F32, a),
+                        .b = gate(a->b, a->b_per_head, a->dtype, a),
+                        .w = gate(a->w, a->b_per_head, a->dtype, a)};
+}
+
+/* o: of the arrays' dtype. Returns 0, or gdn2_last_error() has the sentence. */
+int bench_forward(const arrays *a, void *o) {
+  const gdn2_forward_args args = {.struct_size = sizeof args,
+                                  .problem = problem(a),
+                                  .o = {.data = o, .dtype = (gdn2_dtype)a->dtype},
+                                  .exec = {.threads = a->threads}};
+  return (int)gdn2_forward(&args);
+}
+
+/* d: dq, dk, dv, dg, db, dw, float32. */
+int bench_backward(const arrays *a, const float *d_o, float *const d[6]) {
+  const gdn2_backward_args args = {.struct_size = sizeof args,
+                                   .problem = problem(a),
+                                   .d_o = {.data = d_o},
+                                   .dq = {.data = d[0]},
+                                   .dk = {.data = d[1]},
+                                   .dv = {.data = d[2]},
+                                   .dg = gate_out(d[3], a->g_per_head, a),
+                                   .db = gate_out(d[4], a->b_per_head, a),
+                                   .dw = gate_out(d[5], a->b_per_head, a),
+                                   .exec = {.threads = a->threads}};
+  return (int)gdn2_backward(&args);
+}

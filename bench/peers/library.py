@@ -1,0 +1,98 @@
+"""libgdn2 itself, as one more peer: the yardstick that every other is timed in turns with."""
+
+import ctypes
+import os
+import subprocess
+
+import ml_dtypes
+import numpy as np
+from problem import RULES, SOURCE, Peer
+
+DTYPES = {"f32": (0, np.float32), "bf16": (1, ml_dtypes.bfloat16)}
+ALIGNMENT = 64
+
+
+class Arrays(ctypes.Structure):
+    """`arrays` of library.c."""
+
+    _fields_ = (
+        [(name, ctypes.c_int64) for name in "BTHKV"]
+        + [(name, ctypes.c_void_p) for name in "qkvgbw"]
+        + [(name, ctypes.c_int) for name in ("g_per_head", "b_per_head", "dtype", "threads")]
+    )
+
+
+def compiled(build):
+    """library.c against the header and the library of the build folder."""
+    out = build / "peers" / "libbench.so"
+    out.parent.mkdir(exist_ok=True)
+    source = SOURCE / "bench" / "peers" / "library.c"
+    temporary = out.with_suffix(f".{os.getpid()}")
+    command = [os.environ.get("CC", "cc"), "-std=gnu11", "-O2", "-shared", "-fPIC", f"-I{SOURCE / 'include'}", "-o", temporary, source]
+    subprocess.run([*command, f"-L{build}", "-lgdn2", f"-Wl,-rpath,{build}"], check=True)
+    temporary.replace(out)
+    return ctypes.CDLL(str(out))
+
+
+def aligned(shape, dtype):
+    """An array that begins at a cache line, as those of PyTorch and JAX do."""
+    count = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    memory = np.empty(count + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    return memory[start : start + count].view(dtype).reshape(shape)
+
+
+class Library(Peer):
+    name, trains = "libgdn2", True
+
+    def __init__(self, library, rule, dtype="f32"):
+        self.library, self.rule, self.dtype = library, rule, dtype
+        self.tolerance = 2e-6 if dtype == "f32" else 1e-2
+        self.trains = dtype == "f32"
+        library.gdn2_last_error.restype = ctypes.c_char_p
+
+    def start(self, x, threads):
+        code, kind = DTYPES[self.dtype]
+        B, T, H, K = x["q"].shape
+        gates = {name: name for name in "gbw" if name in RULES[self.rule]}
+        if "beta" in RULES[self.rule]:
+            gates |= {"b": "beta", "w": "beta"}
+        self.x = {}
+        for name in ("q", "k", "v", *RULES[self.rule]):
+            self.x[name] = aligned(x[name].shape, np.float32 if name == "g" else kind)
+            self.x[name][...] = x[name]
+        of = lambda name: self.x[name].ctypes.data
+        pointers = {name: of(name) for name in "qkv"} | {name: of(gate) for name, gate in gates.items()}
+        beta = "beta" in RULES[self.rule]
+        sizes = dict(zip("BTHKV", (B, T, H, K, x["v"].shape[-1])))
+        self.arrays = Arrays(**sizes, **pointers, g_per_head=int(self.rule == "gdn"), b_per_head=int(beta), dtype=code, threads=threads)
+        self.o = aligned(x["v"].shape, kind)
+        if self.trains:
+            self.d_o = aligned(x["do"].shape, np.float32)
+            self.d_o[...] = x["do"]
+            like = {"q": "q", "k": "k", "v": "v"} | gates
+            self.d = {name: aligned(x[like[name]].shape, np.float32) for name in "qkvgbw" if name in like}
+            self.d_pointers = (ctypes.c_void_p * 6)(*[self.d[name].ctypes.data if name in self.d else None for name in "qkvgbw"])
+
+    def check(self, status):
+        if status:
+            raise RuntimeError(self.library.gdn2_last_error().decode())
+
+    def forward(self):
+        self.check(self.library.bench_forward(ctypes.byref(self.arrays), ctypes.c_void_p(self.o.ctypes.data)))
+        return self.o
+
+    def output(self, result):
+        return np.asarray(result, np.float32)
+
+    def train(self):
+        self.forward()
+        d_o = ctypes.c_void_p(self.d_o.ctypes.data)
+        self.check(self.library.bench_backward(ctypes.byref(self.arrays), d_o, self.d_pointers))
+        return self.d
+
+    def gradients(self, result):
+        found = {"d" + name: value for name, value in result.items()}
+        if "beta" in RULES[self.rule]:
+            found["dbeta"] = found["db"] + found["dw"]
+        return found

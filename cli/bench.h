@@ -1,0 +1,78 @@
+/* bench.h - what the parts of gdn2 bench share: cases, their tensors, results. */
+#ifndef GDN2_CLI_BENCH_H
+#define GDN2_CLI_BENCH_H
+#include "gdn2.h"
+#include "inputs.h"
+#include "outputs.h"
+#include "progress.h"
+
+/* seed_: the seed's pipeline with its default configuration. train: forward and then backward. */
+typedef enum bench_op { FORWARD, BACKWARD, TRAIN, SEED_FORWARD, SEED_BACKWARD, SEED_TRAIN, BENCH_OPS } bench_op;
+/* Both end with NULL. */
+extern const char *const bench_op_names[], *const bench_dtype_names[]; /* the latter in the order of gdn2_dtype */
+
+typedef struct bench_case {
+  bench_op op;
+  const rule *rule;
+  gdn2_dtype dtype; /* of q, k, v, b, w and o; g and every gradient are float32 */
+  sizes n;          /* n.H: heads of q and k */
+  int64_t HV;       /* heads of all else */
+  int threads;
+  gdn2_isa isa; /* as it is used: not AUTO */
+} bench_case;
+
+/* ---- Cases ---------------------------------------------------------------------------------------------------------------- */
+
+enum { BENCH_MOST_CASES = 1024 };
+typedef struct bench_cases {
+  int count;
+  bench_case at[BENCH_MOST_CASES];
+} bench_cases;
+
+/* The cases of the set, or of the lists in the options. Returns an exit code. */
+int bench_cases_list(bench_cases *cases, const settings *s);
+
+/* ---- One case ------------------------------------------------------------------------------------------------------------- */
+
+typedef struct bench_tensors {
+  void *x[INPUTS], *y[OUTPUTS]; /* contiguous, of bench_input_dtype and bench_output_dtype; NULL: absent */
+  gdn2_seed_residuals residuals;
+  gdn2_exec forward, backward; /* with their workspaces */
+} bench_tensors;
+
+/* Memory for the case, and inputs like a trained layer's. Returns an exit code. */
+int bench_tensors_make(bench_tensors *t, const bench_case *c);
+void bench_tensors_free(bench_tensors *t);
+gdn2_dtype bench_input_dtype(const bench_case *c, input_id id);
+gdn2_dtype bench_output_dtype(const bench_case *c, output_id id);
+/* Whether what was computed is finite, and not all zeros: else the time is that of something else. Returns an exit code. */
+int bench_tensors_check(const bench_tensors *t, const bench_case *c);
+
+/* One run of the case's op. Returns an exit code. */
+int bench_run(bench_tensors *t, const bench_case *c);
+
+typedef struct bench_result {
+  bench_case c;
+  int samples;
+  double ms;           /* of one run: the median */
+  double tok_heads;    /* token-heads per second */
+  double gflops, peak; /* useful; what one thread could do at most: the median over the same time */
+  double fraction;     /* gflops / (peak threads) */
+} bench_result;
+
+/* Measures the case for at least min_time seconds and `repeats` samples. The bar advances by 1. Returns an exit code. */
+int bench_measure(const bench_case *c, const settings *s, progress *bar, bench_result *r);
+
+/* ---- Results -------------------------------------------------------------------------------------------------------------- */
+
+void bench_print_cases(const bench_cases *cases);
+void bench_print_table(const bench_result *r, int count);
+void bench_print_json(const bench_result *r, int count);
+void bench_print_csv(const bench_result *r, int count);
+
+/* Whether the cases have anything to draw: a case that comes with two lengths, or with two numbers of threads. */
+int bench_plot_possible(const bench_cases *cases);
+/* Throughput against length and against threads, as SVG. Returns an exit code. */
+int bench_plot_write(const char *path, const bench_result *r, int count);
+
+#endif

@@ -1,0 +1,95 @@
+#include <stdio.h>
+
+#include "bench.h"
+
+/* The columns that say which case it is. */
+static void print_case(const bench_case *c) {
+  printf("%-13s %-8s %-5s %4lld %6lld %4lld %4lld %4lld %4lld %7d  %-7s", bench_op_names[c->op], c->rule->name,
+         bench_dtype_names[c->dtype], (long long)c->n.B, (long long)c->n.T, (long long)c->n.H, (long long)c->HV,
+         (long long)c->n.K, (long long)c->n.V, c->threads, gdn2_isa_name(c->isa));
+}
+
+static const char case_head[] = "op            rule     dtype    B      T    H   HV    K    V threads  isa    ";
+
+void bench_print_cases(const bench_cases *cases) {
+  printf("%s\n", case_head);
+  for (int i = 0; i < cases->count; i++) {
+    print_case(&cases->at[i]);
+    printf("\n");
+  }
+}
+
+void bench_print_table(const bench_result *r, int count) {
+  printf("gdn2 %s. ktok-heads/s: thousand tokens times value heads a second. peak: multiply-adds in registers, of one thread,\n"
+         "measured in turns with the op. fraction: useful GFLOP/s (6 K V a token and head forward, 16 backward, 22 both) by\n"
+         "peak x threads. Medians.\n\n%s         ms  ktok-heads/s  GFLOP/s     peak  fraction\n",
+         gdn2_version(), case_head);
+  for (int i = 0; i < count; i++) {
+    print_case(&r[i].c);
+    printf(" %10.3f %13.1f %8.1f %8.1f %9.3f\n", r[i].ms, 1e-3 * r[i].tok_heads, r[i].gflops, r[i].peak, r[i].fraction);
+  }
+}
+
+/* How a result is written where a program reads it: name, is it text, value. */
+static void print_fields(const bench_result *r, void (*put)(const char *name, int text, const char *value)) {
+  const sizes *n = &r->c.n;
+  char value[64];
+#define PUT(name, text, ...) (snprintf(value, sizeof value, __VA_ARGS__), put(name, text, value))
+  PUT("op", 1, "%s", bench_op_names[r->c.op]);
+  PUT("rule", 1, "%s", r->c.rule->name);
+  PUT("dtype", 1, "%s", bench_dtype_names[r->c.dtype]);
+  PUT("B", 0, "%lld", (long long)n->B);
+  PUT("T", 0, "%lld", (long long)n->T);
+  PUT("H", 0, "%lld", (long long)n->H);
+  PUT("HV", 0, "%lld", (long long)r->c.HV);
+  PUT("K", 0, "%lld", (long long)n->K);
+  PUT("V", 0, "%lld", (long long)n->V);
+  PUT("threads", 0, "%d", r->c.threads);
+  PUT("isa", 1, "%s", gdn2_isa_name(r->c.isa));
+  PUT("samples", 0, "%d", r->samples);
+  PUT("ms", 0, "%.6g", r->ms);
+  PUT("tok_heads_per_s", 0, "%.6g", r->tok_heads);
+  PUT("gflops_useful", 0, "%.6g", r->gflops);
+  PUT("peak_gflops", 0, "%.6g", r->peak);
+  PUT("fraction", 0, "%.6g", r->fraction);
+#undef PUT
+}
+
+static int column;
+
+static void put_json(const char *name, int text, const char *value) {
+  const char *quote = text ? "\"" : "";
+  printf("%s\"%s\": %s%s%s", column++ ? ", " : "", name, quote, value, quote);
+}
+
+static void put_name(const char *name, int text, const char *value) {
+  (void)text, (void)value;
+  printf("%s%s", column++ ? "," : "", name);
+}
+
+static void put_value(const char *name, int text, const char *value) {
+  (void)name, (void)text;
+  printf("%s%s", column++ ? "," : "", value);
+}
+
+void bench_print_json(const bench_result *r, int count) {
+  printf("[\n");
+  for (int i = 0; i < count; i++) {
+    column = 0;
+    printf("  {");
+    print_fields(&r[i], put_json);
+    printf("}%s\n", i + 1 < count ? "," : "");
+  }
+  printf("]\n");
+}
+
+void bench_print_csv(const bench_result *r, int count) {
+  column = 0;
+  print_fields(&r[0], put_name);
+  printf("\n");
+  for (int i = 0; i < count; i++) {
+    column = 0;
+    print_fields(&r[i], put_value);
+    printf("\n");
+  }
+}

@@ -1,0 +1,10 @@
+# The vector words. Each set's tests are compiled for it, as its stages are.
+gdn2_test(test_vec ISA LIBS gdn2_test_support)
+target_sources(test_vec PRIVATE vec/generic.c)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  target_sources(test_vec PRIVATE vec/avx2.c vec/avx512.c)
+  set_source_files_properties(vec/avx2.c PROPERTIES COMPILE_OPTIONS "-march=x86-64-v3")
+  set_source_files_properties(vec/avx512.c PROPERTIES COMPILE_OPTIONS "-march=x86-64-v4;-mprefer-vector-width=512")
+elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64|ARM64")
+  target_sources(test_vec PRIVATE vec/neon.c)
+endif()
