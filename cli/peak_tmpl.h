@@ -2,19 +2,30 @@
  *   vf, LANES          a vector, its float32 lanes
  *   CHAINS             independent sums: at least latency x units of any processor (4 x 2; NEON 4 x 4), all in registers
  *   SET1(x), FMA(a, b, c)
- * x <- x m + c tends to 1: no number ever becomes tiny or infinite. The constants are volatile so that nothing is folded. */
+ * x <- x + m c, the form that every instruction set has without a copy. The product is too small to change x, so that nothing
+ * ever becomes tiny or infinite; m and c are volatile, so that no compiler knows it. */
 #include "peak.h"
 
+/* Whole, and early enough that the array becomes registers. */
+#ifdef __clang__
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
 static float loop(int64_t rounds) {
-  volatile float factor = 0.75f, term = 0.25f;
-  const vf m = SET1(factor), c = SET1(term);
+  volatile float small = 0x1p-15f;
+  const vf m = SET1(small), c = SET1(small);
   vf x[CHAINS];
-  for (int i = 0; i < CHAINS; i++) x[i] = SET1((float)i);
-  for (int64_t r = 0; r < rounds; r++)
-    for (int i = 0; i < CHAINS; i++) x[i] = FMA(x[i], m, c);
-  float sum = 0;
-  for (int i = 0; i < CHAINS; i++) sum += x[i][0];
-  return sum;
+  UNROLL
+  for (int i = 0; i < CHAINS; i++) x[i] = SET1((float)(i + 1));
+  for (int64_t r = 0; r < rounds; r++) {
+    UNROLL
+    for (int i = 0; i < CHAINS; i++) x[i] = FMA(m, c, x[i]);
+  }
+  UNROLL
+  for (int i = 1; i < CHAINS; i++) x[0] = x[0] + x[i];
+  return x[0][0];
 }
 
 enum { FLOP = 2 * CHAINS * LANES };

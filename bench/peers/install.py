@@ -35,7 +35,8 @@ def newest_python():
 
 def pip(folder, *arguments):
     """Whether it worked; else its last line is shown."""
-    done = subprocess.run([folder / "bin" / "python", "-m", "pip", "install", "--quiet", *arguments], capture_output=True, text=True)
+    command = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         print("  not installed:", (done.stderr.strip().splitlines() or ["nothing said"])[-1])
     return done.returncode == 0

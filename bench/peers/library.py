@@ -28,8 +28,8 @@ def compiled(build):
     out.parent.mkdir(exist_ok=True)
     source = SOURCE / "bench" / "peers" / "library.c"
     temporary = out.with_suffix(f".{os.getpid()}")
-    command = [os.environ.get("CC", "cc"), "-std=gnu11", "-O2", "-shared", "-fPIC", f"-I{SOURCE / 'include'}", "-o", temporary, source]
-    subprocess.run([*command, f"-L{build}", "-lgdn2", f"-Wl,-rpath,{build}"], check=True)
+    command = [os.environ.get("CC", "cc"), "-std=gnu11", "-O2", "-shared", "-fPIC", f"-I{SOURCE / 'include'}", source]
+    subprocess.run([*command, "-o", temporary, f"-L{build}", "-lgdn2", f"-Wl,-rpath,{build}"], check=True)
     temporary.replace(out)
     return ctypes.CDLL(str(out))
 
@@ -65,7 +65,8 @@ class Library(Peer):
         pointers = {name: of(name) for name in "qkv"} | {name: of(gate) for name, gate in gates.items()}
         beta = "beta" in RULES[self.rule]
         sizes = dict(zip("BTHKV", (B, T, H, K, x["v"].shape[-1])))
-        self.arrays = Arrays(**sizes, **pointers, g_per_head=int(self.rule == "gdn"), b_per_head=int(beta), dtype=code, threads=threads)
+        per_head = {"g_per_head": int(self.rule == "gdn"), "b_per_head": int(beta)}
+        self.arrays = Arrays(**sizes, **pointers, **per_head, dtype=code, threads=threads)
         self.o = aligned(x["v"].shape, kind)
         if self.trains:
             self.d_o = aligned(x["do"].shape, np.float32)

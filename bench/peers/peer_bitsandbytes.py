@@ -1,7 +1,7 @@
 """bitsandbytes-cpu-fork: gdn_fwd_cpu and gdn_bwd_cpu of its library, called by their C interface.
 
-q, k, v, o [B, T, H, D] (layout 1), q scaled by the caller, so that dq is by the scaled q; beta and g [B, H, T]. The forward keeps a
-state every `chunk` tokens for the backward. Its threads follow OMP_NUM_THREADS, which run.py sets.
+q, k, v, o [B, T, H, D] (layout 1), q scaled by the caller, so that dq is by the scaled q; beta and g [B, H, T]. The forward
+keeps a state every `chunk` tokens for the backward. Its threads follow OMP_NUM_THREADS, which run.py sets.
 """
 
 import ctypes

@@ -1,4 +1,6 @@
-"""executorch's gated_delta_rule operator (C++, chunks of tokens): arrays [B, H, T, ...], the decay itself, q scaled by the caller."""
+"""executorch's gated_delta_rule operators (C++, chunks of tokens).
+
+Arrays are [B, H, T, ...]; they take the decay itself, and q scaled by the caller."""
 
 from pathlib import Path
 

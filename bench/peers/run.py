@@ -25,7 +25,7 @@ BUILD = Path(os.environ.get("GDN2_BUILD", HERE.parents[1] / "build"))
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--install", action="store_true", help="first install the peers into a virtual environment in build/peers")
+    parser.add_argument("--install", action="store_true", help="first make a virtual environment in build/peers with the peers")
     parser.add_argument("--python", help="the Python that --install makes the environment with (default: the newest found)")
     everyone = ",".join(install.PACKAGES)
     parser.add_argument("--only", default=everyone, help=f"peers, with commas between them (default: {everyone})")
@@ -50,7 +50,8 @@ def arguments():
 def measured(options, module, threads):
     """The results of one peer, from a process of its own: a crash, a hang or an exhausted memory is its alone."""
     with tempfile.NamedTemporaryFile(suffix=".json") as out:
-        command = [sys.executable, __file__, "--measure", module, "--threads", str(threads), "--ops", options.ops, "--out", out.name]
+        command = [sys.executable, __file__, "--measure", module, "--threads", str(threads)]
+        command += ["--ops", options.ops, "--out", out.name]
         for name in ("B", "T", "H", "K", "V", "repeats", "min_time", "max_time"):
             command += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
         environment = os.environ | {"OMP_NUM_THREADS": str(threads), "PYTHONWARNINGS": "ignore"}
@@ -88,8 +89,12 @@ def main():
     if options.install:
         install.everything(BUILD / "peers", options.only.split(","), options.python)
     install.enter(BUILD / "peers")
-    print("ktok-h/s: thousand tokens times heads a second. error: relative, against float64. times: how many times faster libgdn2 is.")
-    print(f"{'peer':<46} {'rule':<5} {'dtype':<5} thr op           T     error          ms   ktok-h/s    gdn2 ms   ktok-h/s    times")
+    print("ktok-h/s: thousand tokens times heads a second. error: the peer's, relative, against float64.")
+    print("times: how many times faster libgdn2 is.\n")
+    print(
+        f"{'peer':<46} {'rule':<5} {'dtype':<5} thr op           T     error          ms   ktok-h/s"
+        "    gdn2 ms   ktok-h/s    times"
+    )
     results = []
     for threads in map(int, options.threads.split(",")):
         for module in options.only.split(","):

@@ -7,8 +7,9 @@
 
 static inline gdn2_gate_rule gdn2_gate_rule_of(const gdn2_call *call, int64_t g_head) {
   gdn2_gate_rule rule = {.decay = call->decay, .erase = call->erase, .write = call->write, .l2norm = call->l2norm};
-  if (call->decay == GDN2_DECAY_LOG) return rule;
-  rule.A_log = gdn2_number_at(gdn2_view_rows(&call->A_log, 0, 0, g_head, 0.0f).at, GDN2_F32);
+  const gdn2_rows A_log = gdn2_view_rows(&call->A_log, 0, 0, g_head, 0.0f);
+  if (call->decay == GDN2_DECAY_LOG || !A_log.at) return rule;
+  rule.A_log = gdn2_number_at(A_log.at, GDN2_F32);
   rule.rate = expf(rule.A_log);
   /* A bounded gate at x + dt_bias = 0 is half its bound, whatever the rate. */
   if (call->decay == GDN2_DECAY_BOUNDED && rule.rate > FLT_MAX) rule.rate = FLT_MAX;
