@@ -163,6 +163,23 @@ static void test_biases(void **state) {
         }
 }
 
+/* A_log as a tensor of one number per head, or one number for all heads. */
+static void test_strides_of_A_log(void **state) {
+  (void)state;
+  width_case c = raw(15, GDN2_DECAY_SOFTPLUS);
+  const width_result want = width_run(&c, GDN2_F32);
+  width_call call = width_call_new(&c, GDN2_F32, &width_contiguous);
+  call.args.problem.A_log = gdn2_per_head(call.in[W_A].first, GDN2_F32, 1, c.HV);
+  const width_result got = width_call_run(&c, &call);
+  width_expect_equal(&c, &got, &want);
+  width_fill(&c, W_A, 0.25);
+  const width_result alike = width_run(&c, GDN2_F32);
+  call = width_call_new(&c, GDN2_F32, &width_contiguous);
+  call.args.problem.A_log.stride[2] = 0;
+  const width_result broadcast = width_call_run(&c, &call);
+  width_expect_equal(&c, &broadcast, &alike);
+}
+
 /* Fused equals separate: the same decays rounded to float32 and given as g. */
 static void test_fused_is_separate(void **state) {
   (void)state;
@@ -343,6 +360,7 @@ int main(void) {
       TEST(test_bounded_extremes),
       TEST(test_biases),
       TEST(test_fused_is_separate),
+      TEST(test_strides_of_A_log),
       TEST(test_strengths),
       TEST(test_erase_and_write),
       TEST(test_saturated_gates_are_exact),

@@ -66,6 +66,31 @@ static void test_options_in_every_layout(void **state) {
       }
 }
 
+/* Strides of four zeros are those of the contiguous tensor, of H or HV heads and of N states, as each tensor has. */
+static void test_default_strides(void **state) {
+  (void)state;
+  static const int64_t cu[] = {0, 17, 17, 36, 47};
+  static const int64_t none[4] = {0};
+  for (int key_gates = 0; key_gates < 4; key_gates++)
+    for (int variable = 0; variable < 2; variable++) {
+      width_case c = width_new(215, variable ? 1 : 2, 47, 2, 6, 37, 21);
+      if (key_gates & 1) width_make_key_gate(&c, W_G);
+      if (key_gates & 2) width_make_key_gate(&c, W_B);
+      if (variable) width_cut(&c, cu, 4, 216);
+      width_make_raw_decay(&c, GDN2_DECAY_SOFTPLUS, 217);
+      width_set_dtypes(&c, variable ? GDN2_BF16 : GDN2_F16);
+      const width_result want = width_run(&c, GDN2_F16);
+      width_call call = width_call_new(&c, GDN2_F16, &width_contiguous);
+      gdn2_problem *p = &call.args.problem;
+      gdn2_input *const inputs[W_INPUTS] = {&p->q, &p->k, &p->v, &p->g, &p->b, &p->w, &p->h0, &p->A_log, &p->dt_bias};
+      for (int i = 0; i < W_INPUTS; i++) memcpy(inputs[i]->stride, none, sizeof none);
+      memcpy(call.args.o.stride, none, sizeof none);
+      memcpy(call.args.h_final.stride, none, sizeof none);
+      const width_result got = width_call_run(&c, &call);
+      width_expect_equal(&c, &got, &want);
+    }
+}
+
 /* q, k and v as slices of one 16-bit row per token, as a projection leaves them. */
 static void test_slices_of_one_row(void **state) {
   (void)state;
@@ -226,8 +251,9 @@ static void test_nothing_to_do(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      TEST(test_odd_widths),    TEST(test_options_in_every_layout), TEST(test_slices_of_one_row), TEST(test_broadcast_axes),
-      TEST(test_state_orders),  TEST(test_state_in_place),          TEST(test_exact_workspace),   TEST(test_absent_outputs),
+      TEST(test_odd_widths),        TEST(test_options_in_every_layout), TEST(test_default_strides),
+      TEST(test_slices_of_one_row), TEST(test_broadcast_axes),          TEST(test_state_orders),
+      TEST(test_state_in_place),    TEST(test_exact_workspace),         TEST(test_absent_outputs),
       TEST(test_nothing_to_do),
   };
   return TEST_RUN(tests);

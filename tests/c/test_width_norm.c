@@ -12,13 +12,13 @@ static width_case normed(uint64_t seed, int64_t T, int64_t K, int64_t V) {
   return c;
 }
 
-/* Rows of every size, from far above the epsilon to far below. */
+/* Rows of every size, from squares beyond the range of float32 to far below the epsilon. */
 static void test_sizes(void **state) {
   (void)state;
-  const double sizes[] = {1e8, 1000, 1, 1e-2, 1e-3, 1e-4};
-  for (int n = 0; n < 6; n++)
+  const double sizes[] = {1e35, 1e30, 1e21, 1e8, 1000, 1, 1e-2, 1e-3, 1e-4};
+  for (int n = 0; n < 9; n++)
     for (int type = GDN2_F32; type <= GDN2_F16; type++) {
-      if (type == GDN2_F16 && (sizes[n] > 1e4)) continue;
+      if (type == GDN2_F16 && sizes[n] > 1e4) continue;
       width_case c = normed(1, 37, 29, 18);
       for (int i = W_Q; i <= W_K; i++)
         for (size_t x = 0; x < width_count(&c, i); x++) c.in[i][x] *= sizes[n];

@@ -187,8 +187,8 @@ static void test_forms(void **state) {
 
 static void test_lower_bound(void **state) {
   (void)state;
-  const double wrong[] = {0, -0.0, 1e-300, 5, INFINITY, NAN};
-  for (int n = 0; n < 6; n++) {
+  const double wrong[] = {0, -0.0, 1e-300, 5, INFINITY, NAN, -INFINITY, -1e39, -1e300};
+  for (int n = 0; n < 9; n++) {
     p->lower_bound = wrong[n];
     refused(GDN2_ERR_ARGUMENT, "lower_bound");
   }
