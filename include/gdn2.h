@@ -73,7 +73,7 @@ GDN2_API const char *gdn2_last_error(void);
 /* ---- 2. Tensors ----------------------------------------------------------------------------------------------------------- */
 
 /* Element types. Arithmetic and states are float32; 16-bit inputs are widened exactly, 16-bit outputs rounded once. */
-typedef enum gdn2_dtype { GDN2_F32 = 0, GDN2_BF16 = 1, GDN2_F16 = 2 } gdn2_dtype;
+typedef enum gdn2_dtype { GDN2_F32 = 0, GDN2_BF16 = 1, GDN2_F16 = 2, GDN2_F64 = 3 } gdn2_dtype;
 
 /* A caller's buffer. Strides are in elements, for the axes [batch, time, head, channel] of a token tensor and
  * [batch, head, key, value] of a state. Four zeros mean contiguous in that order. Otherwise every stride is as given; it may be
