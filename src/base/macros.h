@@ -7,11 +7,13 @@
 /* A stage: reached through the table only. */
 #define STAGE static __attribute__((noinline))
 
-/* Unrolls the loop that follows; its trip count must be a constant after inlining. */
+/* UNROLL unrolls the loop that follows; its trip count must be a constant after inlining. UNROLL_4: four times, any count. */
 #if defined(__clang__)
 #define UNROLL _Pragma("clang loop unroll(full)")
+#define UNROLL_4 _Pragma("clang loop unroll_count(4)")
 #else
 #define UNROLL _Pragma("GCC unroll 32")
+#define UNROLL_4 _Pragma("GCC unroll 4")
 #endif
 
 #endif

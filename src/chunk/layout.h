@@ -9,14 +9,14 @@
 static inline gdn2_chunk gdn2_layout_chunk(gdn2_arena *arena, gdn2_shape s, int kept) {
   const size_t C = GDN2_CHUNK, keys = C * (size_t)s.Kp, values = C * (size_t)s.Vp;
   gdn2_chunk c = {0};
-  c.keys.kept = kept;
-  c.keys.ld = kept ? s.Kp : GDN2_GROUP;
-  const size_t group = C * (size_t)c.keys.ld;
-  c.keys.alpha = gdn2_arena_floats(arena, group);
-  c.keys.gamma = kept ? gdn2_arena_floats(arena, group) : NULL;
-  c.keys.q = gdn2_arena_floats(arena, group);
-  c.keys.k = kept ? gdn2_arena_floats(arena, group) : NULL;
-  c.keys.bk = gdn2_arena_floats(arena, group);
+  c.keys.ld = kept ? s.Kp : 0;
+  const size_t rows = kept ? keys : (size_t)s.Kp;
+  c.keys.alpha = gdn2_arena_floats(arena, rows);
+  c.keys.gamma = gdn2_arena_floats(arena, rows);
+  c.keys.q = gdn2_arena_floats(arena, rows);
+  c.keys.k = gdn2_arena_floats(arena, rows);
+  c.keys.bk = gdn2_arena_floats(arena, rows);
+  c.keys.g_sum = gdn2_arena_floats(arena, (size_t)s.Kp);
   c.keys.factor = gdn2_arena_floats(arena, 2 * C);
   c.keys.gamma_n = gdn2_arena_floats(arena, (size_t)s.Kp);
   c.keys.EQ = gdn2_arena_floats(arena, 2 * keys);

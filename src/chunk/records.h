@@ -11,8 +11,6 @@
  * and C (C + 1) / 2 exact pair decays stay cheap. A fixed number: results must not depend on the machine's preferences. */
 #define GDN2_CHUNK 16
 #define GDN2_PAD 16
-/* Channels that pass through load and scores together; no group of vectors is wider. */
-#define GDN2_GROUP 128
 
 /* Rows of the state that are transposed at a time: both panels stay in the first-level cache until they are used. */
 #define GDN2_PANEL 64
@@ -45,37 +43,52 @@ typedef struct gdn2_head {
 } gdn2_head;
 
 /* load -> everything: one chunk with its gates applied. gamma_t = alpha_1 ... alpha_t inside the chunk.
- * kept: the first five arrays hold all channels, ld = Kp. Otherwise they hold one group of channels at a time, which stays in the
- * first-level cache between load and scores, and nobody needs them afterwards; gamma and k are then not stored. */
+ * The first five arrays hold a row for each token, ld = Kp, for the backward; or, ld = 0, one row that all tokens share: the
+ * forward needs a token's row only until its scores are made. */
 typedef struct gdn2_keys {
-  int kept, ld;
+  int ld;
   float *alpha;   /* [n][ld]   exp(g_t) */
   float *gamma;   /* [n][ld]   running product of alpha */
   float *q;       /* [n][ld]   scale q */
   float *k;       /* [n][ld] */
   float *bk;      /* [n][ld]   b k */
+  float *g_sum;   /* [Kp]      running sum of g */
   float *factor;  /* [2][C]    what rows of q and of k are multiplied by: the scale, and the inverse norms where asked for */
   float *gamma_n; /* [Kp]      decay of the whole chunk */
   float *EQ;      /* [2n][Kp]  rows 0..n-1: -E = -gamma b k; rows n..2n-1: Qg = gamma scale q */
 } gdn2_keys;
 
-/* scores -> solve, output, state. P and T lie column by column: element (i, j) is at [j * C + i]. */
+/* scores -> solve, output, state. P and T lie row by row: element (i, j) is at [i * C + j]. */
 typedef struct gdn2_scores {
   float *P;     /* [C][C]   i >= j: sum_c scale q_i k_j decay(j..i] */
   float *T;     /* [C][C]   i > j:  sum_c b_i k_i k_j decay(j..i] */
   float *Ktail; /* [n][Kp]  k_j decay(j..n] */
 } gdn2_scores;
 
-/* Rows of the caller's memory that are wanted soon: token by token of each tensor. The products fetch a few between their tiles,
- * so that memory works while the arithmetic does. */
+/* Rows of the caller's memory that are wanted soon: token by token of each tensor. The products fetch a piece of a row now and
+ * then between their steps, so that memory works while the arithmetic does. */
 #define GDN2_AHEAD_TENSORS 7
+#define GDN2_PIECE 256 /* bytes: four cache lines */
 typedef struct gdn2_ahead {
+  const char *at, *end;                /* what is left of the row being fetched; at == NULL: nothing is wanted any more */
   const char *row[GDN2_AHEAD_TENSORS]; /* the next row to fetch */
   int64_t step[GDN2_AHEAD_TENSORS];    /* bytes from token to token */
   int bytes[GDN2_AHEAD_TENSORS];       /* of a row */
   int tensors, tensor;                 /* how many; the one whose turn it is */
   int tokens;                          /* left to fetch, per tensor */
+  int rest;                            /* 0: a piece every four steps of a tile; 4: every eight */
 } gdn2_ahead;
+
+static inline void gdn2_ahead_row(gdn2_ahead *ahead) {
+  const int x = ahead->tensor;
+  ahead->at = NULL;
+  if (ahead->tokens == 0) return;
+  ahead->at = ahead->row[x];
+  ahead->end = ahead->at + ahead->bytes[x];
+  ahead->row[x] += ahead->step[x];
+  ahead->tensor = x + 1 < ahead->tensors ? x + 1 : 0;
+  if (ahead->tensor == 0) ahead->tokens--;
+}
 
 /* What the forward computes for one chunk; the backward keeps one per chunk of a segment. */
 typedef struct gdn2_chunk {

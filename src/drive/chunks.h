@@ -43,14 +43,15 @@ static inline gdn2_ahead gdn2_ahead_of(gdn2_shape s, const gdn2_head *head, gdn2
   const gdn2_rows o_rows = {o.at, o.dtype, 1, o.step, 0.0f},
                   *rows[] = {&head->g, &head->k, &head->b, &head->q, &head->v, &head->w, &o_rows};
   const int width[] = {s.K, s.K, s.K, s.K, s.V, s.V, s.V};
-  gdn2_ahead ahead = {.tokens = gdn2_chunk_length(T, t0)};
+  gdn2_ahead ahead = {.tokens = gdn2_chunk_length(T, t0), .rest = s.K * s.V >= 96 * 96 ? 4 : 0};
   for (int x = 0; x < GDN2_AHEAD_TENSORS; x++) {
-    if (!rows[x]->at) continue;
+    if (!rows[x]->at || !rows[x]->channel) continue;
     const int64_t size = gdn2_dtype_size(rows[x]->dtype);
     ahead.row[ahead.tensors] = rows[x]->at + t0 * rows[x]->step * size;
     ahead.step[ahead.tensors] = rows[x]->step * size;
-    ahead.bytes[ahead.tensors++] = (rows[x]->channel ? width[x] : 1) * (int)size;
+    ahead.bytes[ahead.tensors++] = width[x] * (int)size;
   }
+  gdn2_ahead_row(&ahead);
   return ahead;
 }
 

@@ -7,7 +7,7 @@
 #include "drive/chunks.h"
 
 /* Tokens that a head is walked before the next one: a few chunks, a few kilobytes of each input. */
-#define BLOCK (4 * GDN2_CHUNK)
+#define BLOCK GDN2_CHUNK
 /* The states of a group must stay in the second-level cache beside the records of a chunk. */
 #define GROUP_BYTES (512 * 1024)
 
@@ -126,7 +126,7 @@ static void walk(group_walk *w) {
   while (more) {
     int64_t next_i = i, next_t0 = t0;
     more = next_chunk(w, &next_i, &next_t0);
-    gdn2_ahead ahead = {.tokens = 0};
+    gdn2_ahead ahead = {.at = NULL};
     if (more) {
       const gdn2_head head = inputs_of(w, next_i);
       ahead = gdn2_ahead_of(w->s, &head, output_of(w, next_i), w->at.length, next_t0);

@@ -19,12 +19,12 @@ INLINE void adjoint_solve_group(gdn2_shape s, int n, const gdn2_scores *scores, 
     UNROLL
     for (int x = 0; x < vecs; x++) r[x] = v_load(DY + (ptrdiff_t)j * s.Vp + m + x * VL);
     for (int i = j; i < n; i++) {
-      const vf p = v_set1(scores->P[j * GDN2_CHUNK + i]);
+      const vf p = v_set1(scores->P[i * GDN2_CHUNK + j]);
       UNROLL
       for (int x = 0; x < vecs; x++) r[x] = v_fma(p, v_load(dO + (ptrdiff_t)i * s.Vp + m + x * VL), r[x]);
     }
     for (int i = j + 1; i < n; i++) {
-      const vf t = v_set1(scores->T[j * GDN2_CHUNK + i]);
+      const vf t = v_set1(scores->T[i * GDN2_CHUNK + j]);
       UNROLL
       for (int x = 0; x < vecs; x++) r[x] = v_fnma(t, v_load(DY + (ptrdiff_t)i * s.Vp + m + x * VL), r[x]);
     }

@@ -13,32 +13,6 @@
 #include <float.h>
 #include <math.h>
 
-/* A token's rows, finished, from the group's first channel on. */
-typedef struct {
-  const float *q, *k, *b, *g;
-} token_rows;
-
-/* Records come by value: a vector store may alias anything, so pointers read through a record would be read again after each. */
-/* Vector x of a token; `row`: the token's row in the group's arrays; e_row, q_row: its rows of EQ. */
-INLINE void load_vector(token_rows in, int x, int count, vf q_factor, vf k_factor, vf *gamma, vf *g_sum, ptrdiff_t row,
-                        ptrdiff_t e_row, ptrdiff_t q_row, gdn2_keys out) {
-  const vf q = v_mul(v_load_upto(in.q + x, count), q_factor);
-  const vf k = v_mul(v_load_upto(in.k + x, count), k_factor);
-  const vf bk = v_mul(v_load_upto(in.b + x, count), k);
-  const vf g = v_load_upto(in.g + x, count), alpha = v_exp(g);
-  *g_sum = v_add(*g_sum, g);
-  *gamma = v_mul(*gamma, alpha);
-  v_store(out.alpha + row + x, alpha);
-  v_store(out.q + row + x, q);
-  v_store(out.bk + row + x, bk);
-  if (out.kept) {
-    v_store(out.k + row + x, k);
-    v_store(out.gamma + row + x, *gamma);
-  }
-  v_store(out.EQ + e_row + x, v_fnma(*gamma, bk, v_zero()));
-  v_store(out.EQ + q_row + x, v_mul(*gamma, q));
-}
-
 /* The sum over the channels of the squares of token t's row, each number times `unit` first. */
 INLINE float square_sum(gdn2_shape s, const gdn2_rows *rows, int64_t t, float unit) {
   vf sum = v_zero();
@@ -67,21 +41,36 @@ INLINE void load_factors(gdn2_shape s, const gdn2_head *head, int64_t t0, int n,
 /* exp(sum of g) where |sum| <= 1, the running product elsewhere: the error of a large sum would grow with it. */
 INLINE vf chunk_decay(vf g_sum, vf gamma) { return v_select(v_le(v_abs(g_sum), v_set1(1.0f)), v_exp(g_sum), gamma); }
 
-/* Token by token, as the caller's memory lies. at: where the group starts in the rows of the group's arrays. */
-STAGE void load_group(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, int vecs, int m, int at, gdn2_keys out) {
-  vf gamma[GDN2_GROUP / VL], g_sum[GDN2_GROUP / VL];
-  float room[4][GDN2_GROUP];
-  for (int x = 0; x < vecs; x++) gamma[x] = v_set1(1.0f), g_sum[x] = v_zero();
-  for (int t = 0; t < n; t++) {
-    const token_rows in = {row_ready(&head->q, t0 + t, m, vecs, s.K, room[0]), row_ready(&head->k, t0 + t, m, vecs, s.K, room[1]),
-                           gate_ready(&head->b, head->rule.erase, t0 + t, m, vecs, s.K, room[2]),
-                           decay_ready(head, t0 + t, m, vecs, s.K, room[3])};
-    const vf q_factor = v_set1(out.factor[t]), k_factor = v_set1(out.factor[GDN2_CHUNK + t]);
-    const ptrdiff_t row = (ptrdiff_t)t * out.ld + at, e_row = (ptrdiff_t)t * s.Kp + m, q_row = (ptrdiff_t)(n + t) * s.Kp + m;
-    for (int x = 0; x < vecs; x++) {
-      const int left = s.K - m - x * VL;
-      load_vector(in, x * VL, left > 0 ? left : 0, q_factor, k_factor, &gamma[x], &g_sum[x], row, e_row, q_row, out);
-    }
+/* Token t of the chunk: its rows of the records, which follow those of the token before. Records come by value: a vector store
+ * may alias anything, so pointers read through a record would be read again after each. */
+INLINE void load_token(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, int t, gdn2_keys out) {
+  float room[4][GDN2_MAX_DIM];
+  const int vecs = s.Kp / VL;
+  const float *q_in = row_ready(&head->q, t0 + t, 0, vecs, s.K, room[0]),
+              *k_in = row_ready(&head->k, t0 + t, 0, vecs, s.K, room[1]);
+  const float *b_in = gate_ready(&head->b, head->rule.erase, t0 + t, 0, vecs, s.K, room[2]);
+  const float *g_in = decay_ready(head, t0 + t, 0, vecs, s.K, room[3]);
+  const vf q_factor = v_set1(out.factor[t]), k_factor = v_set1(out.factor[GDN2_CHUNK + t]);
+  const ptrdiff_t row = (ptrdiff_t)t * out.ld, before = t > 0 ? row - out.ld : 0, e_row = (ptrdiff_t)t * s.Kp,
+                  q_row = (ptrdiff_t)(n + t) * s.Kp;
+  for (int x = 0; x < s.Kp; x += VL) {
+    const int count = s.K - x;
+    const vf q = v_mul(v_load_upto(q_in + x, count), q_factor), k = v_mul(v_load_upto(k_in + x, count), k_factor);
+    const vf bk = v_mul(v_load_upto(b_in + x, count), k);
+    const vf g = v_load_upto(g_in + x, count), alpha = v_exp(g);
+    const vf gamma = t > 0 ? v_mul(v_load(out.gamma + before + x), alpha) : alpha;
+    v_store(out.g_sum + x, t > 0 ? v_add(v_load(out.g_sum + x), g) : g);
+    v_store(out.alpha + row + x, alpha);
+    v_store(out.gamma + row + x, gamma);
+    v_store(out.q + row + x, q);
+    v_store(out.k + row + x, k);
+    v_store(out.bk + row + x, bk);
+    v_store(out.EQ + e_row + x, v_fnma(gamma, bk, v_zero()));
+    v_store(out.EQ + q_row + x, v_mul(gamma, q));
   }
-  for (int x = 0; x < vecs; x++) v_store(out.gamma_n + m + x * VL, chunk_decay(g_sum[x], gamma[x]));
+}
+
+INLINE void load_chunk_decay(gdn2_shape s, int n, gdn2_keys out) {
+  const float *gamma = out.gamma + (ptrdiff_t)(n - 1) * out.ld;
+  for (int x = 0; x < s.Kp; x += VL) v_store(out.gamma_n + x, chunk_decay(v_load(out.g_sum + x), v_load(gamma + x)));
 }

@@ -9,75 +9,58 @@
  * Cost: 5 K operations per pair; about 6 % of a chunk at K = V = 128. */
 #include "stage/exact.h"
 
-/* Vectors of channels at a time: as many as leave registers for the eight sums of a block. */
-#define SCORE_VECS 8
-
-/* Rows i0 .. i0+3 of column j: p and e for those of them from j on, d carried from row to row. `edge`: the block has rows before
- * or at j, or beyond n. Vector by vector, so that eight independent sums are in flight. */
-INLINE void scores_block(gdn2_keys keys, int n, int vecs, int at0, int i0, int j, int edge, vf d[8], gdn2_scores out) {
-  vf sums[8]; /* p of the four rows, then e */
+/* Row i against `cols` keys from j on: their rows of Ktail, which hold k_j decay(j..i-1], are carried on to i. `diagonal`: and
+ * against its own key. Four keys at a time share the row's loads and keep eight sums in flight. p, e: where row i of P and T
+ * goes; cols and diagonal are constants. */
+INLINE void scores_block(int Kp, const float *alpha, const float *q, const float *k, const float *bk, int cols, int diagonal,
+                         float *D, float *p, float *e) {
+  vf sums[8];
   UNROLL
-  for (int r = 0; r < 8; r++) sums[r] = v_zero();
-  UNROLL
-  for (int x = 0; x < vecs; x++) {
+  for (int c = 0; c < 8; c++) sums[c] = v_zero();
+  UNROLL_4
+  for (int x = 0; x < Kp; x += VL) {
+    const vf alpha_i = v_load(alpha + x), q_i = v_load(q + x), bk_i = v_load(bk + x);
     UNROLL
-    for (int r = 0; r < 4; r++) {
-      const int i = i0 + r;
-      if (edge && (i < j || i >= n)) continue;
-      const ptrdiff_t at = (ptrdiff_t)i * keys.ld + at0 + x * VL;
-      if (!edge || i > j) {
-        d[x] = v_mul(d[x], v_load(keys.alpha + at));
-        sums[4 + r] = v_fma(v_load(keys.bk + at), d[x], sums[4 + r]);
-      }
-      sums[r] = v_fma(v_load(keys.q + at), d[x], sums[r]);
+    for (int c = 0; c < cols; c++) {
+      const vf d = v_mul(v_load(D + (ptrdiff_t)c * Kp + x), alpha_i);
+      v_store(D + (ptrdiff_t)c * Kp + x, d);
+      sums[c] = v_fma(q_i, d, sums[c]);
+      sums[4 + c] = v_fma(bk_i, d, sums[4 + c]);
+    }
+    if (diagonal) {
+      const vf k_i = v_load(k + x);
+      v_store(D + (ptrdiff_t)cols * Kp + x, k_i);
+      sums[cols] = v_fma(q_i, k_i, sums[cols]);
     }
   }
-  v_add_sums(sums, out.P + j * GDN2_CHUNK + i0, out.T + j * GDN2_CHUNK + i0);
+  v_add_sums(sums, p, e);
 }
 
-INLINE void scores_group(gdn2_shape s, const gdn2_head *head, int64_t t0, gdn2_keys keys, int n, int vecs, int m, int at0,
-                         gdn2_scores out) {
-  float room[GDN2_GROUP];
-  for (int j = 0; j < n; j++) {
-    const float *k = row_ready(&head->k, t0 + j, m, vecs, s.K, room);
-    const vf factor = v_set1(keys.factor[GDN2_CHUNK + j]);
-    vf d[8];
-    UNROLL
-    for (int x = 0; x < vecs; x++) {
-      const int left = s.K - m - x * VL;
-      d[x] = v_mul(v_load_upto(k + x * VL, left > 0 ? left : 0), factor);
-    }
-    int i0 = j / 4 * 4;
-    scores_block(keys, n, vecs, at0, i0, j, 1, d, out);
-    for (i0 += 4; i0 + 4 <= n; i0 += 4) scores_block(keys, n, vecs, at0, i0, j, 0, d, out);
-    if (i0 < n) scores_block(keys, n, vecs, at0, i0, j, 1, d, out);
-    UNROLL
-    for (int x = 0; x < vecs; x++) v_store(out.Ktail + (ptrdiff_t)j * s.Kp + m + x * VL, d[x]);
+/* Row i of P and T. */
+INLINE void scores_row(gdn2_shape s, gdn2_keys keys, int i, gdn2_scores out) {
+  const ptrdiff_t row = (ptrdiff_t)i * keys.ld;
+  const float *alpha = keys.alpha + row, *q = keys.q + row, *k = keys.k + row, *bk = keys.bk + row;
+  float *p = out.P + (ptrdiff_t)i * GDN2_CHUNK, *e = out.T + (ptrdiff_t)i * GDN2_CHUNK;
+  int j = 0;
+#define BLOCK(COLS, DIAGONAL) scores_block(s.Kp, alpha, q, k, bk, COLS, DIAGONAL, out.Ktail + (ptrdiff_t)j * s.Kp, p + j, e + j)
+  for (; j + 4 <= i; j += 4) BLOCK(4, 0);
+  switch (i - j) {
+  case 0: BLOCK(0, 1); break;
+  case 1: BLOCK(1, 1); break;
+  case 2: BLOCK(2, 1); break;
+  default: BLOCK(3, 1); break;
   }
+#undef BLOCK
 }
 
-/* One function per size: together with the loads they are too much for one register allocation. */
-#define SCORES_GROUP(VECS)                                                                                                       \
-  STAGE void scores_group_##VECS(gdn2_shape s, const gdn2_head *head, int64_t t0, gdn2_keys keys, int n, int m, int at0,         \
-                                 gdn2_scores out) {                                                                              \
-    scores_group(s, head, t0, keys, n, VECS, m, at0, out);                                                                       \
-  }
-SCORES_GROUP(8)
-SCORES_GROUP(4)
-SCORES_GROUP(2)
-SCORES_GROUP(1)
-
-/* load and scores, group by group of channels. */
+/* load and scores, token by token: what a row needs of its own inputs stays in the first-level cache. */
 STAGE void stage_scores(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, const gdn2_keys *keys, const gdn2_scores *out) {
   memset(out->P, 0, sizeof(float) * GDN2_CHUNK * GDN2_CHUNK);
   memset(out->T, 0, sizeof(float) * GDN2_CHUNK * GDN2_CHUNK);
   load_factors(s, head, t0, n, keys);
-#define CALL(VECS, AT)                                                                                                           \
-  do {                                                                                                                           \
-    const int channel = (AT)*VL, at0 = keys->kept ? channel : 0;                                                                 \
-    load_group(s, head, t0, n, VECS, channel, at0, *keys);                                                                       \
-    scores_group_##VECS(s, head, t0, *keys, n, channel, at0, *out);                                                              \
-  } while (0)
-  BY_GROUPS(s.Kp / VL, 8, CALL);
-#undef CALL
+  for (int i = 0; i < n; i++) {
+    load_token(s, head, t0, n, i, *keys);
+    scores_row(s, *keys, i, *out);
+  }
+  load_chunk_decay(s, n, *keys);
 }

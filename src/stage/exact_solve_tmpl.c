@@ -21,7 +21,7 @@ INLINE void solve_group(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, 
       r[x] = v_fma(v_load_upto(w + x * VL, count), v_load_upto(v + x * VL, count), v_load(X + row + x * VL));
     }
     for (int j = 0; j < i; j++) {
-      const vf t = v_set1(scores.T[j * GDN2_CHUNK + i]);
+      const vf t = v_set1(scores.T[i * GDN2_CHUNK + j]);
       UNROLL
       for (int x = 0; x < vecs; x++) r[x] = v_fnma(t, v_load(R + (ptrdiff_t)j * s.Vp + m + x * VL), r[x]);
     }
@@ -44,7 +44,7 @@ INLINE void output_group(gdn2_shape s, int64_t t0, int n, gdn2_scores scores, co
     UNROLL
     for (int x = 0; x < vecs; x++) r[x] = v_load(Xq + (ptrdiff_t)i * s.Vp + m + x * VL);
     for (int j = 0; j <= i; j++) {
-      const vf p = v_set1(scores.P[j * GDN2_CHUNK + i]);
+      const vf p = v_set1(scores.P[i * GDN2_CHUNK + j]);
       UNROLL
       for (int x = 0; x < vecs; x++) r[x] = v_fma(p, v_load(R + (ptrdiff_t)j * s.Vp + m + x * VL), r[x]);
     }

@@ -15,10 +15,34 @@ typedef enum { PRODUCT_SET, PRODUCT_ADD, PRODUCT_SUB, PRODUCT_DECAY } product_ki
 #define NARROW_ROWS 8
 #define MOST_ROWS (TILE_ROWS > NARROW_ROWS ? TILE_ROWS : NARROW_ROWS)
 
+/* One step of a tile: c += A[., p] B[p, .]. */
+INLINE void product_step(product_kind kind, int rows, int vecs, int tail, const float *A, ptrdiff_t a_row, const float *B,
+                         vf c[MOST_ROWS][TILE_VECS]) {
+  vf b[TILE_VECS];
+  UNROLL
+  for (int j = 0; j < vecs; j++) b[j] = v_load_upto(B + j * VL, j == vecs - 1 ? tail : VL);
+  UNROLL
+  for (int i = 0; i < rows; i++) {
+    const vf a = v_set1(A[i * a_row]);
+    UNROLL
+    for (int j = 0; j < vecs; j++) c[i][j] = kind == PRODUCT_SUB ? v_fnma(a, b[j], c[i][j]) : v_fma(a, b[j], c[i][j]);
+  }
+}
+
+/* Fetches the next piece of what `ahead` wants. */
+INLINE void fetch_piece(gdn2_ahead *ahead) {
+  const char *at = ahead->at;
+  if (!at) return;
+  UNROLL
+  for (int line = 0; line < GDN2_PIECE; line += 64) __builtin_prefetch(at + line, 0, 2);
+  ahead->at = at + GDN2_PIECE;
+  if (ahead->at >= ahead->end) gdn2_ahead_row(ahead);
+}
+
 /* One tile of `rows` x `vecs` vectors; the last vector has `tail` floats. rows, vecs and kind are constants. */
-INLINE void product_tile(product_kind kind, int rows, int vecs, int tail, int k, const float *A, ptrdiff_t a_row, ptrdiff_t a_col,
-                         const float *B, ptrdiff_t ldb, const float *decay, const float *C0, ptrdiff_t ldc0, float *C,
-                         ptrdiff_t ldc) {
+INLINE void product_tile(product_kind kind, gdn2_ahead *ahead, int rows, int vecs, int tail, int k, const float *A,
+                         ptrdiff_t a_row, ptrdiff_t a_col, const float *B, ptrdiff_t ldb, const float *decay, const float *C0,
+                         ptrdiff_t ldc0, float *C, ptrdiff_t ldc) {
   vf c[MOST_ROWS][TILE_VECS];
   UNROLL
   for (int i = 0; i < rows; i++, C0 += ldc0) {
@@ -32,32 +56,19 @@ INLINE void product_tile(product_kind kind, int rows, int vecs, int tail, int k,
       if (kind == PRODUCT_DECAY) c[i][j] = v_mul(v_set1(decay[i]), c[i][j]);
     }
   }
-  for (int p = 0; p < k; p++, A += a_col, B += ldb) {
-    vf b[TILE_VECS];
-    UNROLL
-    for (int j = 0; j < vecs; j++) b[j] = v_load_upto(B + j * VL, j == vecs - 1 ? tail : VL);
-    UNROLL
-    for (int i = 0; i < rows; i++) {
-      const vf a = v_set1(A[i * a_row]);
+  int p = 0;
+  if (ahead)
+    for (; p + 4 <= k; p += 4) {
+      if ((p & ahead->rest) == 0) fetch_piece(ahead);
       UNROLL
-      for (int j = 0; j < vecs; j++) c[i][j] = kind == PRODUCT_SUB ? v_fnma(a, b[j], c[i][j]) : v_fma(a, b[j], c[i][j]);
+      for (int step = 0; step < 4; step++, A += a_col, B += ldb) product_step(kind, rows, vecs, tail, A, a_row, B, c);
     }
-  }
+  for (; p < k; p++, A += a_col, B += ldb) product_step(kind, rows, vecs, tail, A, a_row, B, c);
   UNROLL
   for (int i = 0; i < rows; i++, C += ldc) {
     UNROLL
     for (int j = 0; j < vecs; j++) v_store_upto(C + j * VL, c[i][j], j == vecs - 1 ? tail : VL);
   }
-}
-
-/* Fetches the next row of `ahead`, one tensor after the other. */
-INLINE void fetch_row(gdn2_ahead *ahead) {
-  if (ahead->tokens == 0) return;
-  const int x = ahead->tensor;
-  for (int at = 0; at < ahead->bytes[x]; at += 64) __builtin_prefetch(ahead->row[x] + at, 0, 2);
-  ahead->row[x] += ahead->step[x];
-  ahead->tensor = x + 1 < ahead->tensors ? x + 1 : 0;
-  if (ahead->tensor == 0) ahead->tokens--;
 }
 
 /* All rows of one column panel of `vecs` vectors. Rows left over by the full tiles go in fours, twos and one: two fours are
@@ -67,15 +78,10 @@ INLINE void product_panel(product_kind kind, gdn2_ahead *ahead, int vecs, int ta
                           float *C, ptrdiff_t ldc) {
   const int full = vecs == TILE_VECS ? TILE_ROWS : NARROW_ROWS;
 #define TILE(ROWS)                                                                                                               \
-  product_tile(kind, ROWS, vecs, tail, k, A + i * a_row, a_row, a_col, B, ldb, decay + i, C0 + i * ldc0, ldc0, C + i * ldc, ldc)
+  product_tile(kind, ahead, ROWS, vecs, tail, k, A + i * a_row, a_row, a_col, B, ldb, decay + i, C0 + i * ldc0, ldc0,            \
+               C + i * ldc, ldc)
   int i = 0;
-  for (; m - i >= full && !(full == 6 && m - i == 8); i += full) {
-    if (ahead) {
-      fetch_row(ahead);
-      fetch_row(ahead);
-    }
-    TILE(full);
-  }
+  for (; m - i >= full && !(full == 6 && m - i == 8); i += full) TILE(full);
   for (; m - i >= 4; i += 4) TILE(4);
   for (; m - i >= 2; i += 2) TILE(2);
   for (; m - i >= 1; i += 1) TILE(1);
