@@ -38,21 +38,27 @@ static inline gdn2_head gdn2_head_of(const gdn2_call *call, gdn2_span at, int64_
 static inline int64_t gdn2_chunk_count(int64_t T) { return T / GDN2_CHUNK + (T % GDN2_CHUNK != 0); }
 static inline int gdn2_chunk_length(int64_t T, int64_t t0) { return (int)(T - t0 < GDN2_CHUNK ? T - t0 : GDN2_CHUNK); }
 
-/* The rows of the chunk at t0, and of o where the forward writes it. */
-static inline gdn2_ahead gdn2_ahead_of(gdn2_shape s, const gdn2_head *head, gdn2_rows_out o, int64_t T, int64_t t0) {
+/* A head's rows, and those of o where the forward writes it. */
+static inline gdn2_ahead gdn2_ahead_of(gdn2_shape s, const gdn2_head *head, gdn2_rows_out o) {
   const gdn2_rows o_rows = {o.at, o.dtype, 1, o.step, 0.0f},
                   *rows[] = {&head->g, &head->k, &head->b, &head->q, &head->v, &head->w, &o_rows};
   const int width[] = {s.K, s.K, s.K, s.K, s.V, s.V, s.V};
-  gdn2_ahead ahead = {.tokens = gdn2_chunk_length(T, t0), .rest = s.K * s.V >= 96 * 96 ? 4 : 0};
+  gdn2_ahead ahead = {.rest = s.K * s.V >= 96 * 96 ? 4 : 0};
   for (int x = 0; x < GDN2_AHEAD_TENSORS; x++) {
     if (!rows[x]->at || !rows[x]->channel) continue;
     const int64_t size = gdn2_dtype_size(rows[x]->dtype);
-    ahead.row[ahead.tensors] = rows[x]->at + t0 * rows[x]->step * size;
+    ahead.row[ahead.tensors] = rows[x]->at;
     ahead.step[ahead.tensors] = rows[x]->step * size;
     ahead.bytes[ahead.tensors++] = width[x] * (int)size;
   }
-  gdn2_ahead_row(&ahead);
   return ahead;
+}
+
+/* From the chunk at t0 on; nothing is wanted beyond the last token. */
+static inline void gdn2_ahead_start(gdn2_ahead *ahead, int64_t T, int64_t t0) {
+  ahead->tokens = t0 < T && ahead->tensors > 0 ? gdn2_chunk_length(T, t0) : 0;
+  for (int x = 0; x < ahead->tensors; x++) ahead->row[x] += t0 * ahead->step[x];
+  gdn2_ahead_row(ahead);
 }
 
 /* Loads the chunk at t0, its scores, EQ S0 (`rows` n: only -E S0; 2n: Qg S0 too), and solves for R. */

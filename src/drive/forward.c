@@ -1,15 +1,14 @@
 /* Forward: one task per (sequence, group of heads), or per (sequence, head, panel of value channels) where heads are fewer than
  * threads: the columns of the state do not see each other, so a panel is a head with fewer values. A task walks the heads of its
- * group over a block of tokens at a time: the rows of neighbouring heads lie side by side in memory, so that pages and cache
- * lines are used while they are at hand. */
+ * group chunk by chunk: the rows of neighbouring heads lie side by side in memory, so that pages and cache lines are used while
+ * they are at hand. */
 #include "base/par_for.h"
 #include "chunk/layout.h"
 #include "drive/chunks.h"
 
-/* Tokens that a head is walked before the next one: a few chunks, a few kilobytes of each input. */
-#define BLOCK GDN2_CHUNK
 /* The states of a group must stay in the second-level cache beside the records of a chunk. */
 #define GROUP_BYTES (512 * 1024)
+#define GROUP_HEADS 16
 
 static int64_t at_most(int64_t x, int64_t limit) { return x < limit ? x : limit; }
 static int64_t ceil_div(int64_t x, int64_t y) { return (x + y - 1) / y; }
@@ -25,7 +24,7 @@ typedef struct {
 static int64_t group_of(const gdn2_call *call) {
   const gdn2_shape s = gdn2_shape_of(call->K, call->V);
   const int64_t state = (int64_t)sizeof(float) * s.Kp * s.Vp,
-                most = at_most(call->HV, state < GROUP_BYTES ? GROUP_BYTES / state : 1);
+                room = at_most(GROUP_HEADS, state < GROUP_BYTES ? GROUP_BYTES / state : 1), most = at_most(call->HV, room);
   int64_t best = 1, best_rounds = INT64_MAX;
   for (int64_t group = 1; group <= most; group++) {
     const int64_t rounds = ceil_div(call->N * ceil_div(call->HV, group), call->threads) * group;
@@ -73,93 +72,110 @@ typedef struct {
   task_split split;
 } forward_work;
 
-/* A task on its way: heads first .. first+heads-1 of one sequence, value channels from `value` on. */
+/* One head of a task. */
+typedef struct {
+  gdn2_head in;
+  gdn2_rows_out o;
+  gdn2_ahead ahead; /* of the first chunk */
+  float *S;         /* [K][Vp] */
+  int zero;         /* S is 0 and has not been written yet */
+} head_walk;
+
+/* A task on its way: some heads of one sequence, or some value channels of one head. */
 typedef struct {
   const gdn2_forward_call *call;
   gdn2_shape s;
   gdn2_span at;
-  int64_t first, heads, value;
-  forward_slot slot;
+  int64_t first, heads, value; /* the first head; how many; the first value channel */
+  gdn2_chunk chunk;
+  head_walk head[GROUP_HEADS];
 } group_walk;
 
-/* Head i of the task: its inputs, and its place in o. */
-static gdn2_head inputs_of(const group_walk *w, int64_t i) {
-  gdn2_head head = gdn2_head_of(&w->call->in, w->at, w->first + i);
-  gdn2_rows_skip(&head.v, w->value);
-  gdn2_rows_skip(&head.w, w->value);
-  return head;
+/* Where the state of value head j is kept: in the caller's h_final if it lies there as the engine wants it, else in `own`. */
+static float *state_place(const gdn2_forward_call *call, gdn2_shape s, int64_t sequence, int64_t j, float *own) {
+  const gdn2_state_out to = gdn2_view_state_out(&call->h_final, sequence, j);
+  const int fits = to.at && call->in.V == s.Vp && to.key_step == s.Vp && to.value_step == 1 && (uintptr_t)to.at % GDN2_ALIGN == 0;
+  return fits ? to.at : own;
 }
 
-static gdn2_rows_out output_of(const group_walk *w, int64_t i) {
-  gdn2_rows_out o = gdn2_view_rows_out(&w->call->o, w->at.batch, w->at.start, w->first + i);
-  if (o.at) o.at += w->value * gdn2_dtype_size(o.dtype);
-  return o;
+static void start_head(group_walk *w, int64_t i, float *own) {
+  const gdn2_forward_call *call = w->call;
+  const gdn2_call *in = &call->in;
+  const int64_t j = w->first + i;
+  head_walk *head = &w->head[i];
+  head->in = gdn2_head_of(in, w->at, j);
+  gdn2_rows_skip(&head->in.v, w->value);
+  gdn2_rows_skip(&head->in.w, w->value);
+  head->o = gdn2_view_rows_out(&call->o, w->at.batch, w->at.start, j);
+  if (head->o.at) head->o.at += w->value * gdn2_dtype_size(head->o.dtype);
+  head->ahead = gdn2_ahead_of(w->s, &head->in, head->o);
+  head->S = state_place(call, w->s, w->at.sequence, j, own);
+  gdn2_state from = gdn2_view_state(&in->h0, w->at.sequence, j);
+  head->zero = !from.at;
+  if (head->zero) return;
+  from.at += w->value * from.value_step;
+  if (from.at != head->S) in->table->exact.state_load(w->s, from, head->S);
 }
 
-static float *state_of(const group_walk *w, int64_t i) { return w->slot.S + w->slot.state * (size_t)i; }
-
-/* The chunk after (i, t0) in the order of the walk; 0 if there is none. */
-static int next_chunk(const group_walk *w, int64_t *i, int64_t *t0) {
-  const int64_t block = *t0 / BLOCK * BLOCK, T = w->at.length;
-  *t0 += GDN2_CHUNK;
-  if (*t0 < T && *t0 < block + BLOCK) return 1;
-  *t0 = block;
-  if (++*i < w->heads) return 1;
-  *i = 0;
-  *t0 += BLOCK;
-  return *t0 < T;
+/* The state is written after all. */
+static void write_zeros(const group_walk *w, head_walk *head) {
+  if (head->zero) w->call->in.table->exact.state_load(w->s, (gdn2_state){.at = NULL}, head->S);
+  head->zero = 0;
 }
 
-static void walk_chunk(group_walk *w, int64_t i, int64_t t0, gdn2_ahead *ahead) {
-  const gdn2_table *table = w->call->in.table;
-  const gdn2_head head = inputs_of(w, i);
-  const gdn2_rows_out o = output_of(w, i);
-  gdn2_chunk *c = &w->slot.chunk;
-  float *S = state_of(w, i);
-  gdn2_chunk_forward(table, w->s, &head, w->at.length, t0, o.at != NULL, S, ahead, c);
-  if (o.at) table->exact.output(w->s, t0, c->n, &c->scores, c->X + (ptrdiff_t)c->n * w->s.Vp, c->R, o);
-  gdn2_chunk_state(table, w->s, c, S, S, ahead);
+static void finish_head(group_walk *w, int64_t i) {
+  if (!w->call->h_final.data) return;
+  gdn2_state_out to = gdn2_view_state_out(&w->call->h_final, w->at.sequence, w->first + i);
+  to.at += w->value * to.value_step;
+  write_zeros(w, &w->head[i]);
+  if (to.at != w->head[i].S) w->call->in.table->exact.state_store(w->s, w->head[i].S, to);
 }
 
-static void walk(group_walk *w) {
-  int64_t i = 0, t0 = 0, more = w->at.length > 0;
-  while (more) {
-    int64_t next_i = i, next_t0 = t0;
-    more = next_chunk(w, &next_i, &next_t0);
-    gdn2_ahead ahead = {.at = NULL};
-    if (more) {
-      const gdn2_head head = inputs_of(w, next_i);
-      ahead = gdn2_ahead_of(w->s, &head, output_of(w, next_i), w->at.length, next_t0);
-    }
-    walk_chunk(w, i, t0, &ahead);
-    i = next_i, t0 = next_t0;
+/* A chunk of one head, from records to o and the new state; `ahead`: what to fetch meanwhile. */
+static void walk_chunk(group_walk *w, head_walk *head, int64_t t0, gdn2_ahead *ahead) {
+  const gdn2_exact_stages *stage = &w->call->in.table->exact;
+  gdn2_chunk *c = &w->chunk;
+  c->n = gdn2_chunk_length(w->at.length, t0);
+  stage->scores(w->s, &head->in, t0, c->n, &c->keys, &c->scores);
+  const int rows = head->o.at ? 2 * c->n : c->n, skip = head->zero && stage->project_zeros(w->s, rows, &c->keys, c->X);
+  if (!skip) {
+    write_zeros(w, head);
+    stage->project(w->s, rows, c->keys.EQ, head->S, c->X, ahead);
   }
+  stage->solve(w->s, &head->in, t0, c->n, &c->scores, c->X, c->R);
+  if (head->o.at) stage->output(w->s, t0, c->n, &c->scores, c->X + (ptrdiff_t)c->n * w->s.Vp, c->R, head->o);
+  stage->update(w->s, c, skip ? NULL : head->S, head->S, ahead);
+  head->zero = 0;
+}
+
+/* The chunks of all heads, head after head and then on in time. */
+static void walk(group_walk *w) {
+  const int64_t T = w->at.length;
+  for (int64_t t0 = 0; t0 < T; t0 += GDN2_CHUNK)
+    for (int64_t i = 0; i < w->heads; i++) {
+      const int last = i + 1 == w->heads;
+      gdn2_ahead ahead = w->head[last ? 0 : i + 1].ahead;
+      gdn2_ahead_start(&ahead, T, last ? t0 + GDN2_CHUNK : t0);
+      walk_chunk(w, &w->head[i], t0, &ahead);
+    }
 }
 
 static void forward_task(void *context, int64_t task, int worker) {
   const forward_work *work = context;
-  const gdn2_forward_call *call = work->call;
-  const gdn2_call *in = &call->in;
-  const gdn2_exact_stages *stage = &in->table->exact;
+  const gdn2_call *in = &work->call->in;
   const task_split split = work->split;
-  const int64_t groups = ceil_div(in->HV, split.group), unit = task / split.panels, value = task % split.panels * split.width;
+  const int64_t groups = ceil_div(in->HV, split.group), unit = task / split.panels;
   gdn2_arena arena = {work->workspace + work->bytes * (size_t)worker, 0};
-  group_walk w = {.call = call, .at = gdn2_span_of(in, unit / groups), .first = unit % groups * split.group, .value = value};
-  w.s = gdn2_shape_of(in->K, at_most(split.width, in->V - value));
+  group_walk w = {.call = work->call, .at = gdn2_span_of(in, unit / groups), .first = unit % groups * split.group};
+  w.value = task % split.panels * split.width;
+  w.s = gdn2_shape_of(in->K, at_most(split.width, in->V - w.value));
   w.heads = at_most(in->HV - w.first, split.group);
-  w.slot = lay_slot(&arena, w.s, split.group);
+  const forward_slot slot = lay_slot(&arena, w.s, split.group);
+  w.chunk = slot.chunk;
 
-  for (int64_t i = 0; i < w.heads; i++) {
-    gdn2_state from = gdn2_view_state(&in->h0, w.at.sequence, w.first + i);
-    if (from.at) from.at += value * from.value_step;
-    stage->state_load(w.s, from, state_of(&w, i));
-  }
+  for (int64_t i = 0; i < w.heads; i++) start_head(&w, i, slot.S + slot.state * (size_t)i);
   walk(&w);
-  for (int64_t i = 0; call->h_final.data && i < w.heads; i++) {
-    gdn2_state_out to = gdn2_view_state_out(&call->h_final, w.at.sequence, w.first + i);
-    to.at += value * to.value_step;
-    stage->state_store(w.s, state_of(&w, i), to);
-  }
+  for (int64_t i = 0; i < w.heads; i++) finish_head(&w, i);
 }
 
 /* Rows of o that belong to no sequence. */

@@ -82,16 +82,22 @@ INLINE void v_add_sums(vf r[8], float *a, float *b) {
 
 INLINE vm v_first_16(int n) { return v_first(n < 0 ? 0 : n); }
 INLINE vf v_load_bf16(const uint16_t *p, int n) {
-  const __m512i h = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(v_first_16(n), p));
+  const __m256i in = n >= VL ? _mm256_loadu_si256((const void *)p) : _mm256_maskz_loadu_epi16(v_first_16(n), p);
+  const __m512i h = _mm512_cvtepu16_epi32(in);
   return _mm512_castsi512_ps(_mm512_slli_epi32(h, 16));
 }
-INLINE vf v_load_f16(const uint16_t *p, int n) { return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(v_first_16(n), p)); }
+INLINE vf v_load_f16(const uint16_t *p, int n) {
+  return _mm512_cvtph_ps(n >= VL ? _mm256_loadu_si256((const void *)p) : _mm256_maskz_loadu_epi16(v_first_16(n), p));
+}
 INLINE void v_store_bf16(uint16_t *p, vf x, int n) {
   const __m512i bits = _mm512_castps_si512(x), odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
   const __m512i round = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
   const __m512i quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000));
   const __m512i h = _mm512_srli_epi32(_mm512_mask_mov_epi32(round, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), quiet), 16);
-  _mm256_mask_storeu_epi16(p, v_first_16(n), _mm512_cvtepi32_epi16(h));
+  if (n >= VL)
+    _mm256_storeu_si256((void *)p, _mm512_cvtepi32_epi16(h));
+  else
+    _mm256_mask_storeu_epi16(p, v_first_16(n), _mm512_cvtepi32_epi16(h));
 }
 INLINE void v_store_f16(uint16_t *p, vf x, int n) {
   _mm256_mask_storeu_epi16(p, v_first_16(n), _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));

@@ -13,6 +13,7 @@ typedef struct gdn2_exact_stages {
   /* Forward */
   void (*scores)(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, const gdn2_keys *keys, const gdn2_scores *out);
   void (*project)(gdn2_shape s, int rows, const float *EQ, const float *S0, float *X, gdn2_ahead *ahead);
+  int (*project_zeros)(gdn2_shape s, int rows, const gdn2_keys *keys, float *X);
   void (*update)(gdn2_shape s, const gdn2_chunk *c, const float *S0, float *S1, gdn2_ahead *ahead);
   void (*solve)(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, const gdn2_scores *scores, const float *X, float *R);
   void (*output)(gdn2_shape s, int64_t t0, int n, const gdn2_scores *scores, const float *Xq, const float *R, gdn2_rows_out o);

@@ -5,13 +5,29 @@
  *
  * Cost: 3 K V multiply-adds per token, at the peak. */
 #include "stage/exact.h"
+#include <string.h>
 
 STAGE void stage_project(gdn2_shape s, int rows, const float *EQ, const float *S0, float *X, gdn2_ahead *ahead) {
   product(PRODUCT_SET, ahead, rows, s.Vp, s.K, EQ, s.Kp, 1, S0, s.Vp, X, X, s.Vp, X, s.Vp);
 }
 
+/* X for S0 = 0, and 1; or 0 and nothing if a number that 0 is multiplied by is not finite, for then X or S1 has a NaN. */
+STAGE int stage_project_zeros(gdn2_shape s, int rows, const gdn2_keys *keys, float *X) {
+  vf products = v_zero();
+  for (int x = 0; x < rows * s.Kp; x += VL) products = v_fma(v_load(keys->EQ + x), v_zero(), products);
+  for (int x = 0; x < s.Kp; x += VL) products = v_fma(v_load(keys->gamma_n + x), v_zero(), products);
+  const int finite = v_sum(products) == 0.0f;
+  if (finite) memset(X, 0, sizeof(float) * (size_t)rows * (size_t)s.Vp);
+  return finite;
+}
+
+/* S0 == NULL: zeros, as stage_project_zeros found them to be enough. */
 STAGE void stage_update(gdn2_shape s, const gdn2_chunk *c, const float *S0, float *S1, gdn2_ahead *ahead) {
-  product(PRODUCT_DECAY, ahead, s.K, s.Vp, c->n, c->scores.Ktail, 1, s.Kp, c->R, s.Vp, c->keys.gamma_n, S0, s.Vp, S1, s.Vp);
+  const float *Ktail = c->scores.Ktail, *gamma_n = c->keys.gamma_n;
+  if (S0)
+    product(PRODUCT_DECAY, ahead, s.K, s.Vp, c->n, Ktail, 1, s.Kp, c->R, s.Vp, gamma_n, S0, s.Vp, S1, s.Vp);
+  else
+    product(PRODUCT_SET, ahead, s.K, s.Vp, c->n, Ktail, 1, s.Kp, c->R, s.Vp, gamma_n, S1, s.Vp, S1, s.Vp);
 }
 
 /* The backward's products with S0^T and dS1^T.

@@ -11,12 +11,28 @@ INLINE vf row_load(const gdn2_rows *rows, int64_t t, int m, int count) {
   return rows->dtype == GDN2_BF16 ? v_load_bf16(at, count) : v_load_f16(at, count);
 }
 
-/* `vecs` vectors of token t from channel m on, as floats: where the caller has them so, there; else widened or spread into room.
- * What lies beyond the last of `channels` channels must not be read in the first case and holds what row_load says in the second.
- */
+/* `vecs` vectors of token t from channel m on, of which `count` channels exist, widened or spread into room; beyond them as
+ * row_load has it. */
+STAGE void row_widen(const gdn2_rows *rows, int64_t t, int m, int vecs, int count, float *room) {
+  if (!rows->at || !rows->channel) {
+    const vf value = row_load(rows, t, 0, VL);
+    for (int x = 0; x < vecs * VL; x += VL) v_store(room + x, value);
+    return;
+  }
+  const int full = count < vecs * VL ? count / VL * VL : vecs * VL;
+  const uint16_t *at = (const uint16_t *)(const void *)rows->at + t * rows->step + m;
+  if (rows->dtype == GDN2_BF16)
+    for (int x = 0; x < full; x += VL) v_store(room + x, v_load_bf16(at + x, VL));
+  else
+    for (int x = 0; x < full; x += VL) v_store(room + x, v_load_f16(at + x, VL));
+  for (int x = full; x < vecs * VL; x += VL) v_store(room + x, row_load(rows, t, m + x, count > x ? count - x : 0));
+}
+
+/* The same as floats: where the caller has them so, there; else in room. In the first case what lies beyond the last of
+ * `channels` channels must not be read. */
 INLINE const float *row_ready(const gdn2_rows *rows, int64_t t, int m, int vecs, int channels, float *room) {
   if (rows->at && rows->channel && rows->dtype == GDN2_F32) return (const float *)(const void *)rows->at + t * rows->step + m;
-  for (int x = 0; x < vecs * VL; x += VL) v_store(room + x, row_load(rows, t, m + x, channels > m + x ? channels - m - x : 0));
+  row_widen(rows, t, m, vecs, channels - m, room);
   return room;
 }
 
