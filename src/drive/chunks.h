@@ -14,7 +14,7 @@ static inline gdn2_gate_rule gdn2_gate_rule_of(const gdn2_call *call, int64_t g_
   /* A bounded gate at x + dt_bias = 0 is half its bound, whatever the rate. */
   if (call->decay == GDN2_DECAY_BOUNDED && rule.rate > FLT_MAX) rule.rate = FLT_MAX;
   rule.dt_bias = gdn2_view_rows(&call->dt_bias, 0, 0, g_head, 0.0f);
-  rule.lower_bound = call->lower_bound;
+  rule.lower_bound = (float)call->lower_bound;
   return rule;
 }
 
@@ -29,7 +29,7 @@ static inline gdn2_head gdn2_head_of(const gdn2_call *call, gdn2_span at, int64_
       .g = gdn2_view_rows(&call->g, at.batch, at.start, g_head, 0.0f),
       .b = gdn2_view_rows(&call->b, at.batch, at.start, b_head, 0.0f),
       .w = gdn2_view_rows(&call->w, at.batch, at.start, j, 1.0f),
-      .scale = call->scale,
+      .scale = (float)call->scale,
       .rule = gdn2_gate_rule_of(call, g_head),
   };
 }

@@ -43,6 +43,8 @@ width_buffer width_buffer_new(tensor t, gdn2_dtype dtype, const width_layout *la
 void width_buffer_store(const width_buffer *x, const double *contiguous);
 /* Decoded; bits may be NULL, and is not written for float32. */
 void width_buffer_load(const width_buffer *x, float *contiguous, uint16_t *bits);
+/* Of float64. */
+void width_buffer_load_wide(const width_buffer *x, double *contiguous);
 /* Fails if an element that the strides do not reach was written. */
 void width_buffer_expect_gaps(const width_buffer *x);
 /* Fails if anything at all was written. */
@@ -110,7 +112,7 @@ typedef struct width_call {
   gdn2_forward_args args;
 } width_call;
 
-/* Inputs packed and locked, outputs marked. */
+/* Inputs packed and locked, outputs marked; h_final is float64 where o is. */
 width_call width_call_new(const width_case *c, gdn2_dtype o_dtype, const width_layout *layout);
 
 typedef struct width_result {

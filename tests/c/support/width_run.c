@@ -54,7 +54,7 @@ width_call width_call_new(const width_case *c, gdn2_dtype o_dtype, const width_l
     test_lock(call.in[i].base);
   }
   call.o = width_buffer_new(width_o_tensor(c), o_dtype, layout, false, false);
-  call.h_final = width_buffer_new(width_h_tensor(c), GDN2_F32, layout, true, false);
+  call.h_final = width_buffer_new(width_h_tensor(c), o_dtype == GDN2_F64 ? GDN2_F64 : GDN2_F32, layout, true, false);
   call.args = (gdn2_forward_args){.struct_size = sizeof call.args,
                                   .problem = problem_of(c, &call),
                                   .o = width_output(&call.o),
