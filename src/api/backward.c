@@ -76,7 +76,7 @@ static size_t bytes_of(const gdn2_backward_call *call) {
 }
 
 gdn2_status gdn2_backward(const gdn2_backward_args *args) {
-  gdn2_backward_call call;
+  gdn2_backward_call call = {.in = {.f64 = 0}};
   void *workspace, *owned;
   gdn2_status status = check(args, &call);
   if (status == GDN2_OK) status = gdn2_workspace_take(&args->exec, bytes_of(&call), &workspace, &owned);
@@ -90,7 +90,7 @@ gdn2_status gdn2_backward(const gdn2_backward_args *args) {
 }
 
 gdn2_status gdn2_backward_workspace(const gdn2_backward_args *args, size_t *bytes) {
-  gdn2_backward_call call;
+  gdn2_backward_call call = {.in = {.f64 = 0}};
   if (!bytes) return gdn2_fail(GDN2_ERR_ARGUMENT, "bytes is NULL; it must point to a size_t");
   const gdn2_status status = check(args, &call);
   if (status == GDN2_OK) *bytes = bytes_of(&call);

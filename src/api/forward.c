@@ -16,7 +16,7 @@ static gdn2_status check(const gdn2_forward_args *args, gdn2_forward_call *call)
 static size_t bytes_of(const gdn2_call *in) { return in->f64 ? gdn2_double_forward_bytes(in) : gdn2_forward_bytes(in); }
 
 gdn2_status gdn2_forward(const gdn2_forward_args *args) {
-  gdn2_forward_call call;
+  gdn2_forward_call call = {.in = {.f64 = 0}};
   void *workspace, *owned;
   gdn2_status status = check(args, &call);
   if (status == GDN2_OK) status = gdn2_workspace_take(&args->exec, bytes_of(&call.in), &workspace, &owned);
@@ -30,7 +30,7 @@ gdn2_status gdn2_forward(const gdn2_forward_args *args) {
 }
 
 gdn2_status gdn2_forward_workspace(const gdn2_forward_args *args, size_t *bytes) {
-  gdn2_forward_call call;
+  gdn2_forward_call call = {.in = {.f64 = 0}};
   if (!bytes) return gdn2_fail(GDN2_ERR_ARGUMENT, "bytes is NULL; it must point to a size_t");
   const gdn2_status status = check(args, &call);
   if (status == GDN2_OK) *bytes = bytes_of(&call.in);

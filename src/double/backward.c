@@ -133,7 +133,7 @@ static void keep_checkpoints(head_walk *w) {
   for (int64_t t = 0; t < w->at.length; t++) {
     if (t % w->segment == 0) memcpy(w->slot.checkpoints + (size_t)(t / w->segment) * state, S, state * sizeof *S);
     gdn2_double_load(&w->head, t, &w->slot.token);
-    gdn2_double_step(&w->head, &w->slot.token, S, S, w->slot.u);
+    gdn2_double_step(&w->head, &w->slot.token, S, S, w->slot.u, NULL);
   }
 }
 
@@ -144,7 +144,7 @@ static void replay(head_walk *w, int64_t first, int64_t count) {
   memcpy(S, w->slot.checkpoints + first / w->segment * state, (size_t)state * sizeof *S);
   for (int64_t i = 0; i < count; i++) {
     gdn2_double_load(&w->head, first + i, &w->slot.token);
-    gdn2_double_step(&w->head, &w->slot.token, S + i * state, S + (i + 1) * state, w->slot.u + i * w->head.V);
+    gdn2_double_step(&w->head, &w->slot.token, S + i * state, S + (i + 1) * state, w->slot.u + i * w->head.V, NULL);
   }
 }
 

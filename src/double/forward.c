@@ -50,8 +50,7 @@ static void forward_task(void *context, int64_t task, int worker) {
   gdn2_double_state_load(&in->h0, n, j, in->K, in->V, slot.S);
   for (int64_t t = 0; t < at.length; t++) {
     gdn2_double_load(&head, t, &slot.token);
-    gdn2_double_step(&head, &slot.token, slot.S, slot.S, slot.u);
-    if (o.at) gdn2_double_read(&head, &slot.token, slot.S, (double *)(void *)o.at + t * o.step);
+    gdn2_double_step(&head, &slot.token, slot.S, slot.S, slot.u, o.at ? (double *)(void *)o.at + t * o.step : NULL);
   }
   gdn2_double_state_store(slot.S, in->K, in->V, &call->h_final, n, j);
 }

@@ -55,10 +55,9 @@ void gdn2_double_chain_values(const gdn2_double_head *head, int64_t t, gdn2_doub
 
 /* ---- step.c ---- States are [K][V]; S0 before the token, S1 after it. ---- */
 
-/* u [V]: what is written. S1 may be S0. */
-void gdn2_double_step(const gdn2_double_head *head, const gdn2_double_token *token, const double *S0, double *S1, double *u);
-/* o [V] */
-void gdn2_double_read(const gdn2_double_head *head, const gdn2_double_token *token, const double *S1, double *o);
+/* u [V]: what is written. S1 may be S0. o [V] may be NULL: not wanted. */
+void gdn2_double_step(const gdn2_double_head *head, const gdn2_double_token *token, const double *S0, double *S1, double *u,
+                      double *o);
 /* dS: from the gradient by S1 of what comes after the token to that by S0. d_o may be NULL: zeros. S0, S1 and u may be NULL: only
  * the gradients of v, w and S0 are made. du [V] is scratch. */
 void gdn2_double_step_back(const gdn2_double_head *head, const gdn2_double_token *token, const double *S0, const double *S1,

@@ -11,26 +11,31 @@ static double dot(int64_t n, const double *x, const double *y) {
   return sum + (((part[0] + part[1]) + (part[2] + part[3])) + ((part[4] + part[5]) + (part[6] + part[7])));
 }
 
+/* x *= a */
+static void multiply(int64_t n, double a, double *x) {
+  for (int64_t c = 0; c < n; c++) x[c] *= a;
+}
+
 /* y += a x */
 static void add_times(int64_t n, double a, const double *restrict x, double *restrict y) {
   for (int64_t c = 0; c < n; c++) y[c] += a * x[c];
 }
 
-void gdn2_double_step(const gdn2_double_head *head, const gdn2_double_token *token, const double *S0, double *S1, double *u) {
+void gdn2_double_step(const gdn2_double_head *head, const gdn2_double_token *token, const double *S0, double *S1, double *u,
+                      double *o) {
   const int64_t K = head->K, V = head->V;
   for (int64_t c = 0; c < V; c++) u[c] = token->w[c] * token->v[c];
   for (int64_t d = 0; d < K; d++) {
-    const double *old = S0 + d * V;
     double *row = S1 + d * V;
-    for (int64_t c = 0; c < V; c++) row[c] = token->alpha[d] * old[c]; /* (1) */
-    add_times(V, -token->e[d], row, u);                                /* (2) */
+    if (S0 != S1) memcpy(row, S0 + d * V, (size_t)V * sizeof *row);
+    multiply(V, token->alpha[d], row);  /* (1) */
+    add_times(V, -token->e[d], row, u); /* (2) */
   }
-  for (int64_t d = 0; d < K; d++) add_times(V, token->k[d], u, S1 + d * V); /* (3) */
-}
-
-void gdn2_double_read(const gdn2_double_head *head, const gdn2_double_token *token, const double *S1, double *o) {
-  for (int64_t c = 0; c < head->V; c++) o[c] = 0;
-  for (int64_t d = 0; d < head->K; d++) add_times(head->V, head->scale * token->q[d], S1 + d * head->V, o); /* (4) */
+  for (int64_t c = 0; o && c < V; c++) o[c] = 0;
+  for (int64_t d = 0; d < K; d++) {
+    add_times(V, token->k[d], u, S1 + d * V);                      /* (3) */
+    if (o) add_times(V, head->scale * token->q[d], S1 + d * V, o); /* (4) */
+  }
 }
 
 /* What needs the states: the gradients of q and of the key as it is written, from dS, the gradient by S1. */
@@ -67,8 +72,7 @@ void gdn2_double_step_back(const gdn2_double_head *head, const gdn2_double_token
   if (S0) written_back(head, S1, u, d_o, dS, grad);
   for (int64_t d = 0; d < K; d++) add_times(V, -token->e[d], du, dS + d * V); /* (7) */
   if (S0) read_back(head, token, S0, dS, du, grad);
-  for (int64_t d = 0; d < K; d++)
-    for (int64_t c = 0; c < V; c++) dS[d * V + c] *= token->alpha[d]; /* (9) */
+  for (int64_t d = 0; d < K; d++) multiply(V, token->alpha[d], dS + d * V); /* (9) */
 }
 
 void gdn2_double_state_load(const gdn2_view *from, int64_t sequence, int64_t head, int64_t K, int64_t V, double *S) {

@@ -98,7 +98,7 @@ static double *differences(const double_problem *x, int input, double step) {
 
 static void test_differences(void **state) {
   (void)state;
-  for (uint64_t seed = 101; seed <= 112; seed++) {
+  for (uint64_t seed = 101; seed <= 107; seed++) {
     const double_problem x = double_any(seed);
     const double_result got = double_run(&x, double_gradients(&x));
     for (int i = 0; i < W_INPUTS; i++) {
