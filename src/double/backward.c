@@ -24,7 +24,8 @@ static int64_t segment_of(int64_t length) {
 typedef struct {
   const gdn2_backward_call *call;
   int64_t per_block, blocks; /* sequences */
-  int64_t g_heads, segment;  /* segment: of the longest sequence */
+  int64_t g_heads;
+  int64_t segment, segments; /* tokens from one kept state to the next; how many are kept of the longest sequence */
   int workers, want_states;  /* want_states: any of dq dk dg db and what follows from dg */
   double *sums;              /* [blocks][g_heads][K + 1] gradients by dt_bias, then by A_log */
   char *slots;
@@ -36,7 +37,7 @@ typedef struct {
   gdn2_double_token token;
   gdn2_double_grad grad;
   double *dS, *du;     /* [K][V], [V] */
-  double *checkpoints; /* [segment][K][V] */
+  double *checkpoints; /* [segments][K][V] */
   double *states;      /* [segment + 1][K][V] before each token of the segment at hand, and after the last */
   double *u;           /* [segment][V] what its tokens wrote */
 } backward_slot;
@@ -45,6 +46,7 @@ static int want_sums(const gdn2_backward_call *call) { return call->dA_log.data 
 
 static backward_slot lay_slot(gdn2_arena *arena, const backward_work *w) {
   const int64_t K = w->call->in.K, V = w->call->in.V, segment = w->want_states ? w->segment : 0;
+  const int64_t kept = w->want_states ? w->segments : 0;
   backward_slot slot;
   slot.token = gdn2_double_lay_token(arena, K, V);
   double **const by_key[] = {&slot.grad.q, &slot.grad.k, &slot.grad.g, &slot.grad.b};
@@ -53,7 +55,7 @@ static backward_slot lay_slot(gdn2_arena *arena, const backward_work *w) {
   slot.grad.w = gdn2_double_room(arena, V);
   slot.dS = gdn2_double_room(arena, K * V);
   slot.du = gdn2_double_room(arena, V);
-  slot.checkpoints = gdn2_double_room(arena, segment * K * V);
+  slot.checkpoints = gdn2_double_room(arena, kept * K * V);
   slot.states = gdn2_double_room(arena, (segment + 1) * K * V);
   slot.u = gdn2_double_room(arena, segment * V);
   return slot;
@@ -72,6 +74,7 @@ static int64_t longest(const gdn2_call *in) {
 static backward_work plan(const gdn2_backward_call *call, char *workspace, size_t *bytes) {
   const gdn2_call *in = &call->in;
   backward_work w = {.call = call, .segment = segment_of(longest(in)), .g_heads = in->g_key_heads ? in->H : in->HV};
+  w.segments = ceil_div(longest(in), w.segment);
   w.per_block = in->N > 0 ? ceil_div(in->N, MOST_BLOCKS) : 1;
   w.blocks = ceil_div(in->N, w.per_block);
   w.workers = (int)at_most(in->threads, w.blocks * in->H);
@@ -96,7 +99,7 @@ typedef struct {
   const backward_work *work;
   backward_slot slot;
   gdn2_span at;
-  int64_t j, segment; /* value head; tokens between two checkpoints */
+  int64_t j, segment; /* value head; tokens from one checkpoint to the next */
   gdn2_double_head head;
   gdn2_rows d_o;
   gdn2_rows_out dq, dk, dv, dg, db, dw;
@@ -193,7 +196,7 @@ static head_walk head_walk_of(const backward_work *work, backward_slot slot, gdn
   const gdn2_backward_call *call = work->call;
   const gdn2_call *in = &call->in;
   const int64_t j = value_head(in, i, r), g_head = in->g_key_heads ? i : j, b_head = in->b_key_heads ? i : j;
-  head_walk w = {.work = work, .slot = slot, .at = at, .j = j, .segment = segment_of(at.length)};
+  head_walk w = {.work = work, .slot = slot, .at = at, .j = j, .segment = work->segment};
   w.head = gdn2_double_head_of(in, at, j);
   w.d_o = gdn2_view_rows(&call->d_o, at.batch, at.start, j, 0.0f);
   w.dq = gdn2_view_rows_out(&call->dq, at.batch, at.start, i);
