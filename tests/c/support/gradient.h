@@ -52,6 +52,7 @@ gradients gradient_run_as(const gradient_case *x, gdn2_dtype type, const width_l
 
 typedef struct gradient_truth {
   double *values[GRADIENTS];
+  double spread[GRADIENTS]; /* of A_log and dt_bias: root of the sum of the squared terms, root mean square over the elements */
 } gradient_truth;
 
 /* ref_backward on each sequence of the finished problem, then the chain rule to what the caller gave, in float64. */
@@ -59,7 +60,8 @@ gradient_truth gradient_oracle(const gradient_case *x);
 /* sum(o d_o) + sum(h_final dh_final) by the oracle's forward. */
 double gradient_loss(const gradient_case *x);
 
-/* Every wanted gradient within a relative error; with `unit`, relative to at least that size. */
+/* Every wanted gradient within a relative error; with `unit`, relative to at least that size. A sum over all tokens, of terms of
+ * both signs, may be smaller than the error that stays of each: it is judged relative to at least its spread. */
 void gradient_expect_right(const gradient_case *x, const gradients *got, const gradient_truth *want, double bound);
 void gradient_expect_right_to_unit(const gradient_case *x, const gradients *got, const gradient_truth *want, double bound,
                                    double unit);

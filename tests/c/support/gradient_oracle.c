@@ -24,6 +24,7 @@ typedef struct sequence {
   double *full[D_H0 + 1]; /* by the finished inputs */
   double **out;           /* where the sums over sequences are */
   int64_t start;          /* the first token among those of out */
+  double squares[GRADIENTS];
 } sequence;
 
 /* The row of an output that value head j adds to at token t, and its channel d. */
@@ -68,7 +69,7 @@ static void add_gate(const sequence *s, int gradient, gdn2_gate form) {
       }
 }
 
-static void add_decay(const sequence *s) {
+static void add_decay(sequence *s) {
   const width_case *c = s->c;
   const tensor g = width_tensor(c, W_G), dt = width_tensor(c, W_DT);
   for (int64_t t = 0; t < c->T; t++)
@@ -82,16 +83,19 @@ static void add_decay(const sequence *s) {
         const bool bounded = c->decay == GDN2_DECAY_BOUNDED;
         const double slope = bounded ? c->lower_bound * sigmoid_slope(rate * u) * rate : -rate * sigmoid(u);
         const double by_A = bounded ? times(c->lower_bound * sigmoid_slope(rate * u), rate * u) : -rate * softplus(u);
-        *place(s, D_G, t, j, d) += times(dg, slope);
-        s->out[D_A][head] += times(dg, by_A);
-        s->out[D_DT][at] += times(dg, slope);
+        const double dx = times(dg, slope), dA = times(dg, by_A);
+        *place(s, D_G, t, j, d) += dx;
+        s->out[D_DT][at] += dx;
+        s->out[D_A][head] += dA;
+        s->squares[D_DT] += dx * dx;
+        s->squares[D_A] += dA * dA;
       }
     }
 }
 
-static void add_sequence(const gradient_case *x, double **out, double *dh0, int64_t start) {
+static void add_sequence(const gradient_case *x, gradient_truth *truth, double *dh0, int64_t start) {
   const width_case *c = &x->c;
-  sequence s = {.c = c, .out = out, .start = start};
+  sequence s = {.c = c, .out = truth->values, .start = start};
   for (int i = 0; i < D_H0; i++) s.full[i] = zeros((size_t)(c->T * c->HV * channels_of(c, i)));
   const ref_problem p = {.B = 1,
                          .T = c->T,
@@ -120,10 +124,11 @@ static void add_sequence(const gradient_case *x, double **out, double *dh0, int6
       add_plain(&s, i);
     else
       add_gate(&s, i, forms[i - D_B]);
+  for (int i = D_A; i <= D_DT; i++) truth->spread[i] += s.squares[i];
 }
 
 gradient_truth gradient_oracle(const gradient_case *x) {
-  gradient_truth truth;
+  gradient_truth truth = {.spread = {0}};
   for (int i = 0; i < GRADIENTS; i++) {
     const tensor t = gradient_tensor(x, i);
     truth.values[i] = zeros(tensor_count(&t));
@@ -131,8 +136,12 @@ gradient_truth gradient_oracle(const gradient_case *x) {
   for (int64_t n = 0; n < x->c.N; n++) {
     const void *mark = test_mark();
     const gradient_case part = gradient_sequence(x, n);
-    add_sequence(&part, truth.values, truth.values[D_H0] + n * x->c.HV * x->c.K * x->c.V, x->c.cu ? x->c.cu[n] : n * x->c.T);
+    add_sequence(&part, &truth, truth.values[D_H0] + n * x->c.HV * x->c.K * x->c.V, x->c.cu ? x->c.cu[n] : n * x->c.T);
     test_release_to(mark);
+  }
+  for (int i = D_A; i <= D_DT; i++) {
+    const tensor t = gradient_tensor(x, i);
+    truth.spread[i] = tensor_count(&t) ? sqrt(truth.spread[i] / (double)tensor_count(&t)) : 0;
   }
   return truth;
 }
