@@ -1,5 +1,6 @@
 #include "api/problem.h"
 #include "double/double.h"
+#include <inttypes.h>
 #include <stdlib.h>
 
 static gdn2_status check_gradients(const gdn2_backward_args *args, gdn2_backward_call *call) {
@@ -27,24 +28,10 @@ static gdn2_status check_gradients(const gdn2_backward_args *args, gdn2_backward
   return GDN2_OK;
 }
 
-/* What the forward offers beyond the plain rule has a gradient in float64 only. */
-static gdn2_status check_plain(const gdn2_call *in) {
-  if (in->f64) return GDN2_OK;
-  const struct {
-    const char *name;
-    int given;
-  } options[] = {
-      {"HV", in->HV != in->H},
-      {"cu_seqlens", in->cu_seqlens != NULL},
-      {"decay", in->decay != GDN2_DECAY_LOG},
-      {"erase", in->erase != GDN2_GATE_GIVEN},
-      {"write", in->write != GDN2_GATE_GIVEN},
-      {"qk_l2norm", in->l2norm},
-  };
-  for (size_t i = 0; i < sizeof options / sizeof *options; i++)
-    if (options[i].given)
-      return gdn2_fail(GDN2_ERR_ARGUMENT, "%s is set; the backward does not take it in this version", options[i].name);
-  return GDN2_OK;
+static gdn2_status check_checkpoints(const gdn2_backward_args *args, gdn2_backward_call *call) {
+  call->checkpoint_every = args->checkpoint_every;
+  if (args->checkpoint_every >= 0) return GDN2_OK;
+  return gdn2_fail(GDN2_ERR_ARGUMENT, "checkpoint_every is %" PRId64 "; it must not be negative", args->checkpoint_every);
 }
 
 /* Finished decays have no parameters to differentiate by. */
@@ -58,11 +45,8 @@ static gdn2_status check(const gdn2_backward_args *args, gdn2_backward_call *cal
   if (!args) return gdn2_fail(GDN2_ERR_ARGUMENT, "args is NULL; it must point to a gdn2_backward_args");
   gdn2_status status = gdn2_check_size(args->struct_size, sizeof *args, "gdn2_backward_args");
   if (status == GDN2_OK) status = gdn2_check_problem(&args->problem, &args->exec, &call->in);
-  if (status == GDN2_OK) status = check_plain(&call->in);
+  if (status == GDN2_OK) status = check_checkpoints(args, call);
   if (status == GDN2_OK) status = check_parameters(args, &call->in);
-  /* The gradients of the keys are sums over all value channels: a head is one task. */
-  if (status == GDN2_OK && !call->in.f64 && call->in.threads > call->in.B * call->in.H && call->in.B * call->in.H > 0)
-    call->in.threads = (int)(call->in.B * call->in.H);
   if (status != GDN2_OK) return status;
   const gdn2_expect d_o = gdn2_expect_tokens(&call->in, "d_o", call->in.HV, call->in.V),
                     dh = gdn2_expect_state(&call->in, "dh_final");
@@ -72,7 +56,7 @@ static gdn2_status check(const gdn2_backward_args *args, gdn2_backward_call *cal
 }
 
 static size_t bytes_of(const gdn2_backward_call *call) {
-  return call->in.f64 ? gdn2_double_backward_bytes(call) : gdn2_backward_bytes(&call->in);
+  return call->in.f64 ? gdn2_double_backward_bytes(call) : gdn2_backward_bytes(call);
 }
 
 gdn2_status gdn2_backward(const gdn2_backward_args *args) {

@@ -44,4 +44,13 @@ static inline gdn2_grad gdn2_layout_grad(gdn2_arena *arena, gdn2_shape s) {
   d.dg_pair = gdn2_arena_floats(arena, keys);
   return d;
 }
+
+/* Rows that wait: `tokens` of them for each gradient named by a flag. */
+static inline gdn2_wait gdn2_layout_wait(gdn2_arena *arena, gdn2_shape s, int64_t tokens, const int wanted[4]) {
+  gdn2_wait wait = {NULL, NULL, NULL, NULL};
+  float **const rows[4] = {&wait.dq, &wait.dk, &wait.dg, &wait.db};
+  for (int x = 0; x < 4; x++)
+    if (wanted[x]) *rows[x] = gdn2_arena_floats(arena, (size_t)tokens * (size_t)s.Kp);
+  return wait;
+}
 #endif

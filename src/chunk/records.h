@@ -114,8 +114,21 @@ typedef struct gdn2_grad {
   float *dg_pair;  /* [n][Kp] pairs that straddle the token */
 } gdn2_grad;
 
-/* Where the gradients of one (batch, head) go. */
+/* gates -> chain: gradients that are not ready to be stored, because other value heads of the key head add to them, or because
+ * they are those of a finished decay or a normalised row and the caller wants the raw one's. NULL: stored at once. */
+typedef struct gdn2_wait {
+  float *dq, *dk, *dg, *db; /* [tokens][Kp] */
+} gdn2_wait;
+
+/* Where the gradients of one head of one sequence go. */
 typedef struct gdn2_head_grad {
   gdn2_rows_out dq, dk, dv, dg, db, dw;
+  gdn2_wait wait;
 } gdn2_head_grad;
+
+/* Sums over tokens, in double because there may be millions; NULL: not wanted. */
+typedef struct gdn2_decay_sums {
+  double *A_log;   /* [1] */
+  double *dt_bias; /* [K] */
+} gdn2_decay_sums;
 #endif

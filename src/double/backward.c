@@ -2,9 +2,10 @@
  * after the other, and adds what they give: the caller's arrays hold the sums. What is summed over sequences, the gradients of
  * A_log and dt_bias, has an array per block; the blocks are added in their order.
  *
- * A head keeps the state before every segment of about sqrt(T) tokens; then, from the last segment to the first, its tokens are
- * replayed with a state each and walked in reverse. */
+ * A head keeps the state before every segment of about sqrt(T) tokens, or of as many as the caller says; then, from the last
+ * segment to the first, its tokens are replayed with a state each and walked in reverse. */
 #include "base/par_for.h"
+#include "chunk/records.h"
 #include "double/double.h"
 #include "double/head.h"
 
@@ -14,9 +15,11 @@
 static int64_t at_most(int64_t x, int64_t limit) { return x < limit ? x : limit; }
 static int64_t ceil_div(int64_t x, int64_t y) { return (x + y - 1) / y; }
 
-/* The root of the length, rounded up; 1 at least. */
-static int64_t segment_of(int64_t length) {
+/* Tokens of a segment, no more than there are: the caller's chunks, or the root of the length, rounded up; 1 at least. */
+static int64_t segment_of(const gdn2_backward_call *call, int64_t length) {
   int64_t n = 1;
+  if (call->checkpoint_every > length / GDN2_CHUNK) return length > 0 ? length : 1;
+  if (call->checkpoint_every > 0) return call->checkpoint_every * GDN2_CHUNK;
   while (n * n < length) n++;
   return n;
 }
@@ -73,7 +76,7 @@ static int64_t longest(const gdn2_call *in) {
 /* How the work is cut, and what of the workspace goes where; *bytes: all of it. */
 static backward_work plan(const gdn2_backward_call *call, char *workspace, size_t *bytes) {
   const gdn2_call *in = &call->in;
-  backward_work w = {.call = call, .segment = segment_of(longest(in)), .g_heads = in->g_key_heads ? in->H : in->HV};
+  backward_work w = {.call = call, .segment = segment_of(call, longest(in)), .g_heads = in->g_key_heads ? in->H : in->HV};
   w.segments = ceil_div(longest(in), w.segment);
   w.per_block = in->N > 0 ? ceil_div(in->N, MOST_BLOCKS) : 1;
   w.blocks = ceil_div(in->N, w.per_block);

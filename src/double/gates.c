@@ -1,4 +1,4 @@
-/* A token's gates and norms, and the way back through them: equations (35) to (38) of docs/math.md and their derivatives.
+/* A token's gates and norms, and the way back through them: equations (35) to (41) of docs/math.md.
  *
  * Where a gate is saturated its derivative is the product of a number that may be infinite with one that has vanished. Those
  * products are 0, which is their limit: a decay that has become 0 passes nothing on. */

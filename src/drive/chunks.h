@@ -18,9 +18,14 @@ static inline gdn2_gate_rule gdn2_gate_rule_of(const gdn2_call *call, int64_t g_
   return rule;
 }
 
+/* The key head that value head j reads. */
+static inline int64_t gdn2_key_head(const gdn2_call *call, int64_t j) {
+  return call->map == GDN2_HEADS_TILED ? j % call->H : j / (call->HV / call->H);
+}
+
 /* The inputs of value head j of a sequence. */
 static inline gdn2_head gdn2_head_of(const gdn2_call *call, gdn2_span at, int64_t j) {
-  const int64_t i = call->map == GDN2_HEADS_TILED ? j % call->H : j / (call->HV / call->H);
+  const int64_t i = gdn2_key_head(call, j);
   const int64_t g_head = call->g_key_heads ? i : j, b_head = call->b_key_heads ? i : j;
   return (gdn2_head){
       .q = gdn2_view_rows(&call->q, at.batch, at.start, i, 0.0f),

@@ -47,11 +47,12 @@ typedef struct gdn2_backward_call {
   gdn2_call in;
   gdn2_view d_o, dh_final;
   gdn2_view_out dq, dk, dv, dg, db, dw, dh0, dA_log, ddt_bias;
+  int64_t checkpoint_every; /* chunks from one kept state to the next; 0: the default */
 } gdn2_backward_call;
 
 /* Bytes of workspace, a multiple of the alignment. */
 size_t gdn2_forward_bytes(const gdn2_call *call);
-size_t gdn2_backward_bytes(const gdn2_call *call);
+size_t gdn2_backward_bytes(const gdn2_backward_call *call);
 
 /* workspace: GDN2_ALIGN-aligned, of that many bytes. */
 void gdn2_drive_forward(const gdn2_forward_call *call, void *workspace);

@@ -1,6 +1,5 @@
 # Cases from public reports that no other test has.
-gdn2_test(test_cases_forward ISA LIBS gdn2_test_support)
-target_sources(test_cases_forward PRIVATE support/width_case.c support/width_number.c support/width_run.c)
+gdn2_test(test_cases_forward ISA LIBS gdn2_test_width)
 
 # Many small calls, as in exact.cmake.
 get_property(tests DIRECTORY PROPERTY TESTS)

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "double.h"
+#include "gradient.h"
 #include "test.h"
 
 #define BOUND 1e-6
@@ -22,24 +23,53 @@ static void expect_forward(const width_case *c) {
   width_expect_right(c, &got, &truth, BOUND);
 }
 
+/* Problem n: every option, in ever other company. */
+static width_case with_options(int n) {
+  static const int64_t cu[] = {0, 17, 17, 50, 61, 70};
+  width_case c = width_new(600 + (uint64_t)n, n % 2 ? 1 : 2, 70, 2, n % 3 ? 4 : 2, n % 5 ? 37 : 64, n % 4 ? 21 : 64);
+  c.map = (gdn2_head_map)(n / 2 % 2);
+  if (n % 7 == 1) width_make_key_gate(&c, W_G);
+  if (n % 7 == 2) width_make_key_gate(&c, W_B);
+  if (n / 3 % 3) width_make_raw_decay(&c, (gdn2_decay)(n / 3 % 3), 601);
+  width_make_raw_gates(&c, (gdn2_gate)(n / 4 % 3), (gdn2_gate)(n / 5 % 2), 602);
+  for (int gate = W_G; gate <= W_W; gate++)
+    if (n % 4 == gate - W_G) width_make_per_head(&c, gate);
+  c.l2norm = n % 2;
+  if (n % 6 == 5) width_cut(&c, cu, 5, 603);
+  for (int i = W_Q; i <= W_W; i++)
+    if (n % 9 == 8) width_set_dtype(&c, i, GDN2_BF16);
+  return c;
+}
+
 static void test_forward(void **state) {
   (void)state;
   for (int n = 0; n < 36; n++) {
     const void *mark = test_mark();
-    static const int64_t cu[] = {0, 17, 17, 50, 61, 70};
-    width_case c = width_new(600 + (uint64_t)n, n % 2 ? 1 : 2, 70, 2, n % 3 ? 4 : 2, n % 5 ? 37 : 64, n % 4 ? 21 : 64);
-    c.map = (gdn2_head_map)(n / 2 % 2);
-    if (n % 7 == 1) width_make_key_gate(&c, W_G);
-    if (n % 7 == 2) width_make_key_gate(&c, W_B);
-    if (n / 3 % 3) width_make_raw_decay(&c, (gdn2_decay)(n / 3 % 3), 601);
-    width_make_raw_gates(&c, (gdn2_gate)(n / 4 % 3), (gdn2_gate)(n / 5 % 2), 602);
-    for (int gate = W_G; gate <= W_W; gate++)
-      if (n % 4 == gate - W_G) width_make_per_head(&c, gate);
-    c.l2norm = n % 2;
-    if (n % 6 == 5) width_cut(&c, cu, 5, 603);
-    for (int i = W_Q; i <= W_W; i++)
-      if (n % 9 == 8) width_set_dtype(&c, i, GDN2_BF16);
+    const width_case c = with_options(n);
     expect_forward(&c);
+    test_release_to(mark);
+  }
+}
+
+/* A gradient of A_log or dt_bias is a sum over all tokens of terms of both signs: relative to a size of 1 at least. */
+static void test_backward_with_options(void **state) {
+  (void)state;
+  for (int n = 0; n < 36; n++) {
+    const void *mark = test_mark();
+    const gradient_case e = gradient_of(with_options(n), 650);
+    double_problem x = widened(&e.c);
+    x.d_o = e.d_o;
+    x.dh_final = e.dh_final;
+    const gradients got = gradient_run(&e);
+    const double_result want = double_run(&x, double_gradients(&x));
+    for (int i = 0; i < GRADIENTS; i++) {
+      const tensor t = gradient_tensor(&e, i);
+      if (!got.values[i]) continue;
+      if (i < D_A)
+        expect_close(&t, got.values[i], want.grad[i], BOUND);
+      else
+        expect_close_to_unit(&t, got.values[i], want.grad[i], BOUND, 1);
+    }
     test_release_to(mark);
   }
 }
@@ -79,6 +109,7 @@ static void test_backward(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {TEST(test_forward), TEST(test_length), TEST(test_backward)};
+  const struct CMUnitTest tests[] = {TEST(test_forward), TEST(test_length), TEST(test_backward),
+                                     TEST(test_backward_with_options)};
   return TEST_RUN(tests);
 }

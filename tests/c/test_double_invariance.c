@@ -168,6 +168,29 @@ static void test_memory_grows_with_the_root(void **state) {
   assert_int_equal(backward_bytes(10000, 1u << W_V | 1u << W_W | 1u << W_H0), backward_bytes(100, 1u << W_V));
 }
 
+/* Any distance of the states that are kept gives the same bits, and the bytes that were told are enough. */
+static void test_checkpoints(void **state) {
+  (void)state;
+  const int64_t every[] = {1, 2, 3, 4, 100, INT64_MAX};
+  for (uint64_t seed = 51; seed <= 54; seed++) {
+    const double_problem x = seed == 51 ? summed(51, 2, 70) : double_any(seed);
+    const double_result want = run_on(&x, 1);
+    size_t most = 0;
+    for (int n = 0; n < 6; n++) {
+      size_t bytes = 0;
+      double_call call = double_call_new(&x, double_gradients(&x), &width_contiguous);
+      call.backward.checkpoint_every = every[n];
+      assert_int_equal(gdn2_backward_workspace(&call.backward, &bytes), GDN2_OK);
+      call.backward.exec.workspace = test_workspace(bytes);
+      call.backward.exec.workspace_bytes = bytes;
+      const double_result got = double_call_run(&x, &call);
+      double_expect_equal(&x, &got, &want);
+      most = bytes > most ? bytes : most;
+    }
+    if (seed == 51) assert_true(most > 70 * 7 * 5 * sizeof(double)); /* a state for each token of one segment */
+  }
+}
+
 /* ---- Nothing to do ---- */
 
 /* No token, no sequence, no head: states go through, sums are 0. */
@@ -191,8 +214,10 @@ static void test_empty(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      TEST(test_threads),         TEST(test_alone_and_among_others),     TEST(test_pieces), TEST(test_the_future_does_not_matter),
-      TEST(test_exact_workspace), TEST(test_memory_grows_with_the_root), TEST(test_empty),
+      TEST(test_threads),         TEST(test_alone_and_among_others),
+      TEST(test_pieces),          TEST(test_the_future_does_not_matter),
+      TEST(test_exact_workspace), TEST(test_memory_grows_with_the_root),
+      TEST(test_checkpoints),     TEST(test_empty),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -136,6 +136,10 @@ typedef struct width_truth {
   double *o, *h_final;
 } width_truth;
 
+/* An input of one sequence (B = 1, no cu) as the recurrence takes it, [T,HV,K or V]: gates finished, rows normalised, heads
+ * repeated, an absent gate neutral. */
+double *width_finished(const width_case *c, int input);
+
 /* ref_forward on each sequence of the expanded problem; tokens of no sequence: 0. */
 width_truth width_oracle(const width_case *c);
 
