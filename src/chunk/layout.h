@@ -34,7 +34,8 @@ static inline gdn2_grad gdn2_layout_grad(gdn2_arena *arena, gdn2_shape s) {
   d.DY = gdn2_arena_floats(arena, 2 * values);
   d.Rt = gdn2_arena_floats(arena, values);
   d.dTP = gdn2_arena_floats(arena, 2 * C * C);
-  for (int x = 0; x < 2; x++) d.panel[x] = gdn2_arena_floats(arena, (size_t)s.Vp * GDN2_PANEL);
+  d.DYt = gdn2_arena_floats(arena, 2 * values);
+  d.room = gdn2_arena_floats(arena, 2 * C * GDN2_PANEL);
   d.DYS = gdn2_arena_floats(arena, 2 * keys);
   d.dKt = gdn2_arena_floats(arena, keys);
   d.through = gdn2_arena_floats(arena, (size_t)s.Kp);

@@ -21,8 +21,8 @@ typedef struct gdn2_exact_stages {
   /* Backward */
   void (*load_do)(gdn2_shape s, gdn2_rows d_o, int64_t t0, int n, float *dO);
   void (*adjoint_solve)(gdn2_shape s, int n, const gdn2_scores *scores, float *DY);
-  void (*back_project)(gdn2_shape s, const gdn2_chunk *c, const float *S0, const float *dS, gdn2_grad *grad);
-  void (*intra)(gdn2_shape s, int n, const gdn2_keys *keys, gdn2_grad *grad);
+  void (*back_project)(gdn2_shape s, const gdn2_chunk *c, const float *S0, const float *dS, const gdn2_grad *grad);
+  void (*intra)(gdn2_shape s, int n, const gdn2_keys *keys, const gdn2_grad *grad);
   void (*gates)(gdn2_shape s, const gdn2_head *head, int64_t t0, const gdn2_chunk *chunk, const gdn2_grad *grad,
                 const gdn2_head_grad *out);
   void (*values)(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, const float *dX, const gdn2_head_grad *out);

@@ -7,6 +7,7 @@
 #include "stage/exact_products_tmpl.c"
 #include "stage/exact_solve_tmpl.c"
 #include "stage/exact_adjoint_tmpl.c"
+#include "stage/exact_back_tmpl.c"
 #include "stage/exact_intra_tmpl.c"
 #include "stage/exact_gates_tmpl.c"
 #include "stage/exact_chain_tmpl.c"
