@@ -14,7 +14,7 @@ extern const char *const bench_op_names[], *const bench_dtype_names[]; /* the la
 typedef struct bench_case {
   bench_op op;
   const rule *rule;
-  gdn2_dtype dtype; /* of q, k, v, b, w and o; g and every gradient are float32 */
+  gdn2_dtype dtype; /* of q, k, v, b, w and o; g and every gradient are float32, or float64 if it is */
   sizes n;          /* n.H: heads of q and k */
   int64_t HV;       /* heads of all else */
   int threads;

@@ -8,7 +8,7 @@
 #include "bench.h"
 
 const char *const bench_op_names[] = {"forward", "backward", "train", "seed_forward", "seed_backward", "seed_train", NULL};
-const char *const bench_dtype_names[] = {"f32", "bf16", "f16", NULL};
+const char *const bench_dtype_names[] = {"f32", "bf16", "f16", "f64", NULL};
 
 /* One entry for each BENCH_ list; NULL: the default. */
 typedef struct lists {

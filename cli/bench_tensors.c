@@ -74,10 +74,17 @@ static int64_t output_count(const bench_case *c, output_id id) {
   return count_of(c, outputs_axes(c->rule, id), id == OUT_DQ || id == OUT_DK);
 }
 
-gdn2_dtype bench_input_dtype(const bench_case *c, input_id id) { return id == IN_G || id == IN_DO ? GDN2_F32 : c->dtype; }
-gdn2_dtype bench_output_dtype(const bench_case *c, output_id id) { return id == OUT_O ? c->dtype : GDN2_F32; }
+gdn2_dtype bench_input_dtype(const bench_case *c, input_id id) {
+  return c->dtype != GDN2_F64 && (id == IN_G || id == IN_DO) ? GDN2_F32 : c->dtype;
+}
+gdn2_dtype bench_output_dtype(const bench_case *c, output_id id) {
+  return id == OUT_O || c->dtype == GDN2_F64 ? c->dtype : GDN2_F32;
+}
 
-static io_dtype stored(gdn2_dtype dtype) { return dtype == GDN2_BF16 ? IO_BF16 : dtype == GDN2_F16 ? IO_F16 : IO_F32; }
+static io_dtype stored(gdn2_dtype dtype) {
+  static const io_dtype types[] = {[GDN2_F32] = IO_F32, [GDN2_BF16] = IO_BF16, [GDN2_F16] = IO_F16, [GDN2_F64] = IO_F64};
+  return types[dtype];
+}
 
 /* ---- Memory --------------------------------------------------------------------------------------------------------------- */
 
@@ -131,7 +138,7 @@ static double bytes_needed(const bench_case *c) {
   for (int id = 0; id < INPUTS; id++) numbers += takes(c, (input_id)id) * tokens * wide;
   for (int id = 0; id < OUTPUTS; id++) numbers += gives(c, (output_id)id) * tokens * wide;
   if (is_seed(c->op)) numbers += tokens * (3 * config_of().bt + 6 * wide);
-  return sizeof(float) * numbers;
+  return (c->dtype == GDN2_F64 ? sizeof(double) : sizeof(float)) * numbers;
 }
 
 static int check_memory(const bench_case *c) {

@@ -6,28 +6,33 @@
 #include "cli.h"
 #include "oracle.h"
 
-static const double BOUND_OUTPUT = 1e-6, BOUND_GRADIENT = 2e-6; /* relative L2 error */
+static const double BOUND_OUTPUT = 1e-6, BOUND_GRADIENT = 2e-6, BOUND_F64 = 1e-13; /* relative L2 error */
 
 /* ---- Output gradients that nobody gave ------------------------------------------------------------------------------------ */
 
 /* splitmix64: a fixed sequence of numbers in (-1, 1). */
-static float random_next(uint64_t *state) {
+static double random_next(uint64_t *state) {
   uint64_t z = *state += 0x9e3779b97f4a7c15u;
   z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
   z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-  return (float)((double)((z ^ z >> 31) >> 40) * 0x1p-23 - 1.0 + 0x1p-24);
+  return (double)((z ^ z >> 31) >> 40) * 0x1p-23 - 1.0 + 0x1p-24;
 }
 
-static float *random_tensor(int64_t count, uint64_t seed) {
-  float *data = malloc((size_t)count * sizeof *data + 1);
-  for (int64_t i = 0; data && i < count; i++) data[i] = random_next(&seed);
+static void *random_tensor(const inputs *x, const char *axes, uint64_t seed) {
+  int64_t count = sizes_count(&x->n, axes);
+  void *data = malloc((size_t)count * inputs_element(x) + 1);
+  for (int64_t i = 0; data && i < count; i++)
+    if (x->f64)
+      ((double *)data)[i] = random_next(&seed);
+    else
+      ((float *)data)[i] = (float)random_next(&seed);
   return data;
 }
 
 static int make_gradients(inputs *x) {
   if (x->data[IN_DO] || x->data[IN_DH_FINAL]) return DONE;
-  x->data[IN_DO] = random_tensor(sizes_count(&x->n, "BTHV"), 1);
-  x->data[IN_DH_FINAL] = random_tensor(sizes_count(&x->n, "BHKV"), 2);
+  x->data[IN_DO] = random_tensor(x, "BTHV", 1);
+  x->data[IN_DH_FINAL] = random_tensor(x, "BHKV", 2);
   if (!x->data[IN_DO] || !x->data[IN_DH_FINAL]) return cli_failed("not enough memory for the gradients of the outputs");
   printf("no do or dh_final is given: both are random numbers in (-1, 1) from fixed seeds\n");
   return DONE;
@@ -47,13 +52,15 @@ static double relative_error(const comparison *c) {
   return c->error2 == 0 ? 0 : sqrt(c->error2) / sqrt(c->reference2);
 }
 
-static double bound_of(int id) { return id == OUT_O || id == OUT_H_FINAL ? BOUND_OUTPUT : BOUND_GRADIENT; }
+static double bound_of(const inputs *x, int id) {
+  return x->f64 ? BOUND_F64 : id == OUT_O || id == OUT_H_FINAL ? BOUND_OUTPUT : BOUND_GRADIENT;
+}
 
 /* What is wrong with a comparison, or NULL. */
 static const char *fault(const inputs *x, int id, const comparison *c) {
   if (c->nonfinite) return "not finite";
   if (c->count && c->reference2 == 0 && !zero_is_right(x, id)) return "reference is all zeros";
-  return relative_error(c) <= bound_of(id) ? NULL : "above the bound";
+  return relative_error(c) <= bound_of(x, id) ? NULL : "above the bound";
 }
 
 static void print_index(const inputs *x, int id, int64_t flat) {
@@ -69,7 +76,7 @@ static int print_row(const inputs *x, int id, const comparison *c) {
                                               : c->reference2 == 0 ? "yes (exactly zero, as it must be)"
                                                                    : "yes";
   printf("%-8s  %13.4e  %14.2e  %13.2e  %7.0e  %s\n", outputs_name((output_id)id), sqrt(c->reference2), relative_error(c),
-         c->worst_error, bound_of(id), what ? what : good);
+         c->worst_error, bound_of(x, id), what ? what : good);
   return what != NULL;
 }
 
@@ -117,8 +124,9 @@ static int compare_and_print(engine *e, int gradients) {
   const sizes *n = &e->x->n;
   comparison c[OUTPUTS];
   oracle_times engine_time, oracle_time;
-  printf("rule %s, B=%lld T=%lld H=%lld K=%lld V=%lld, scale %.6g%s\n", e->x->rule->name, (long long)n->B, (long long)n->T,
-         (long long)n->H, (long long)n->K, (long long)n->V, e->scale, e->x->data[IN_H0] ? ", with h0" : "");
+  printf("rule %s, B=%lld T=%lld H=%lld K=%lld V=%lld, scale %.6g%s%s\n", e->x->rule->name, (long long)n->B, (long long)n->T,
+         (long long)n->H, (long long)n->K, (long long)n->V, e->scale, e->x->data[IN_H0] ? ", with h0" : "",
+         e->x->f64 ? ", float64" : "");
   fflush(stdout);
   int code = measure(e, gradients, &engine_time);
   if (!code) code = oracle_compare(e, c, &oracle_time);

@@ -35,18 +35,22 @@ static view view_of(const sizes *n, const char *axes, const slice *part) {
   return (view){part->b * n->T * row + part->h * D, {n->T * row, row, D, axes[3] ? 1 : 0}}; /* BTH: one number for all channels */
 }
 
+static gdn2_dtype type_of(const engine *e) { return e->x->f64 ? GDN2_F64 : GDN2_F32; }
+
 static gdn2_input input_of(const engine *e, input_id id, const slice *part) {
-  const float *data = e->x->data[id];
+  const char *data = e->x->data[id];
   view v = view_of(&e->x->n, inputs_axes(e->x->rule, id), part);
   if (!data) return (gdn2_input){0};
-  return (gdn2_input){data + v.start, GDN2_F32, {v.stride[0], v.stride[1], v.stride[2], v.stride[3]}};
+  return (gdn2_input){
+      data + v.start * (int64_t)inputs_element(e->x), type_of(e), {v.stride[0], v.stride[1], v.stride[2], v.stride[3]}};
 }
 
 static gdn2_output output_of(const engine *e, output_id id, const slice *part) {
-  float *data = e->y->data[id];
+  char *data = e->y->data[id];
   if (!data) return (gdn2_output){0};
   view v = view_of(&e->x->n, outputs_axes(e->x->rule, id), part);
-  return (gdn2_output){data + v.start, GDN2_F32, {v.stride[0], v.stride[1], v.stride[2], v.stride[3]}};
+  return (gdn2_output){
+      data + v.start * (int64_t)inputs_element(e->x), type_of(e), {v.stride[0], v.stride[1], v.stride[2], v.stride[3]}};
 }
 
 static gdn2_problem problem_of(const engine *e, const slice *part) {
@@ -95,10 +99,19 @@ static int64_t heads_at_a_time(const engine *e, const progress *bar) { return ba
 
 int engine_forward(engine *e, progress *bar) { return slices_run(&e->x->n, heads_at_a_time(e, bar), forward_slice, e, bar, 1); }
 
+/* dbeta = db + dw */
+static void add_betas(engine *e) {
+  void *const *y = e->y->data;
+  int64_t count = y[OUT_DBETA] ? sizes_count(&e->x->n, "BTH") : 0;
+  for (int64_t i = 0; i < count; i++)
+    if (e->x->f64)
+      ((double *)y[OUT_DBETA])[i] = ((double *)y[OUT_DB])[i] + ((double *)y[OUT_DW])[i];
+    else
+      ((float *)y[OUT_DBETA])[i] = ((float *)y[OUT_DB])[i] + ((float *)y[OUT_DW])[i];
+}
+
 int engine_backward(engine *e, progress *bar) {
   int code = slices_run(&e->x->n, heads_at_a_time(e, bar), backward_slice, e, bar, BACKWARD_WEIGHT);
-  float *dbeta = e->y->data[OUT_DBETA];
-  int64_t count = dbeta ? sizes_count(&e->x->n, "BTH") : 0;
-  for (int64_t i = 0; i < count; i++) dbeta[i] = e->y->data[OUT_DB][i] + e->y->data[OUT_DW][i];
+  add_betas(e);
   return code;
 }

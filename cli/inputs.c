@@ -158,12 +158,20 @@ static int check_tensors(inputs *x) {
   return code ? code : check_limits(&x->n);
 }
 
+/* The seed's pipeline is float32. */
+static int all_float64(const inputs *x, const settings *s) {
+  for (int id = 0; id < INPUTS; id++)
+    if (x->source[id].entry && x->source[id].entry->dtype != IO_F64) return 0;
+  return s->semantics == SEMANTICS_EXACT;
+}
+
 int inputs_open(inputs *x, const settings *s, int gradients) {
   *x = (inputs){.rule = &rules[s->rule]};
   unsigned wanted = x->rule->needs | OPTIONAL | (gradients ? GRADIENTS : 0);
   int code = open_container(x, s, wanted);
   if (!code) code = open_arrays(x, s, wanted);
   if (!code) code = check_presence(x, s);
+  x->f64 = all_float64(x, s);
   return code ? code : check_tensors(x);
 }
 
@@ -176,13 +184,20 @@ static void close_files(inputs *x) {
   }
 }
 
+size_t inputs_element(const inputs *x) { return x->f64 ? sizeof(double) : sizeof(float); }
+
+double inputs_number(const inputs *x, const void *data, int64_t i) {
+  return x->f64 ? ((const double *)data)[i] : (double)((const float *)data)[i];
+}
+
 static int read_tensor(inputs *x, int id) {
   io_error error;
   const io_entry *e = x->source[id].entry;
-  x->data[id] = malloc((size_t)e->count * sizeof(float) + 1);
+  x->data[id] = malloc((size_t)e->count * inputs_element(x) + 1);
   if (!x->data[id]) return cli_failed("%s: not enough memory for %lld elements", table[id].key, (long long)e->count);
-  if (io_read_f32(x->source[id].file, e, x->data[id], &error)) return cli_wrong_use("%s", error.text);
-  return DONE;
+  int failed =
+      x->f64 ? io_read_f64(x->source[id].file, e, x->data[id], &error) : io_read_f32(x->source[id].file, e, x->data[id], &error);
+  return failed ? cli_wrong_use("%s", error.text) : DONE;
 }
 
 int inputs_read(inputs *x) {

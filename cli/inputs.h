@@ -34,7 +34,8 @@ typedef struct inputs {
     const io_file *file; /* NULL: absent */
     const io_entry *entry;
   } source[INPUTS];
-  float *data[INPUTS]; /* contiguous; NULL: absent */
+  int f64;            /* every tensor given is float64, and so is the arithmetic; else all is float32 */
+  void *data[INPUTS]; /* contiguous float or double; NULL: absent */
 } inputs;
 
 /* Opens the files and checks names, element types and shapes; no data yet. gradients: the gradients of the outputs are wanted.
@@ -43,6 +44,10 @@ int inputs_open(inputs *x, const settings *s, int gradients);
 /* Reads the data and closes the files. */
 int inputs_read(inputs *x);
 void inputs_free(inputs *x);
+
+/* Bytes of an element, and element i of an array, of the inputs and of the outputs. */
+size_t inputs_element(const inputs *x);
+double inputs_number(const inputs *x, const void *data, int64_t i);
 
 /* The axes of an input under a rule, for example "BTHK". */
 const char *inputs_axes(const rule *r, input_id id);

@@ -36,14 +36,15 @@ static int64_t row_start(const sizes *n, rows r, const slice *part, int64_t step
 /* ---- Inputs --------------------------------------------------------------------------------------------------------------- */
 
 /* data (NULL: `otherwise` everywhere) in the shape of `axes`, to an array whose rows have `length` elements. */
-static double *gather(const sizes *n, const float *data, const char *axes, const slice *part, int64_t length, double otherwise) {
+static double *gather(const inputs *x, const void *data, const char *axes, const slice *part, int64_t length, double otherwise) {
+  const sizes *n = &x->n;
   rows r = rows_of(n, axes);
   double *out = malloc((size_t)(r.steps * part->H * length) * sizeof *out + 1), *to = out;
   if (!out) return NULL;
   for (int64_t t = 0; t < r.steps; t++)
     for (int64_t h = 0; h < part->H; h++, to += length) {
       int64_t from = row_start(n, r, part, t, h);
-      for (int64_t i = 0; i < length; i++) to[i] = data ? (double)data[from + (r.length == 1 ? 0 : i)] : otherwise;
+      for (int64_t i = 0; i < length; i++) to[i] = data ? inputs_number(x, data, from + (r.length == 1 ? 0 : i)) : otherwise;
     }
   return out;
 }
@@ -51,7 +52,7 @@ static double *gather(const sizes *n, const float *data, const char *axes, const
 static double *gather_input(const engine *e, input_id id, const char *wide, double otherwise, const slice *part) {
   const inputs *x = e->x;
   input_id source = (id == IN_B || id == IN_W) && x->data[IN_BETA] ? IN_BETA : id;
-  return gather(&x->n, x->data[source], inputs_axes(x->rule, source), part, rows_of(&x->n, wide).length, otherwise);
+  return gather(x, x->data[source], inputs_axes(x->rule, source), part, rows_of(&x->n, wide).length, otherwise);
 }
 
 static int gather_inputs(const engine *e, const slice *part, arrays *a) {
@@ -118,14 +119,15 @@ static double reference_at(const arrays *a, const sizes *n, int id, int per_head
 
 static void compare_output(const work *w, const arrays *a, int id, const slice *part) {
   const sizes *n = &w->e->x->n;
-  const float *data = w->e->y->data[id];
+  const void *data = w->e->y->data[id];
   const char *axes = outputs_axes(w->e->x->rule, (output_id)id);
   rows r = rows_of(n, axes);
   for (int64_t t = 0; t < r.steps; t++)
     for (int64_t h = 0; h < part->H; h++) {
       int64_t start = row_start(n, r, part, t, h), row = t * part->H + h;
       for (int64_t i = 0; i < r.length; i++)
-        compare_one(&w->c[id], start + i, (double)data[start + i], reference_at(a, n, id, !axes[3], row, row * r.length + i));
+        compare_one(&w->c[id], start + i, inputs_number(w->e->x, data, start + i),
+                    reference_at(a, n, id, !axes[3], row, row * r.length + i));
     }
 }
 

@@ -35,7 +35,7 @@ int outputs_allocate(outputs *y, const inputs *x, int gradients) {
     const char *axes = outputs_axes(x->rule, (output_id)id);
     if (!axes) continue;
     int64_t count = sizes_count(&x->n, axes);
-    y->data[id] = calloc((size_t)count + 1, sizeof(float));
+    y->data[id] = calloc((size_t)count + 1, inputs_element(x));
     if (!y->data[id]) return cli_failed("%s: not enough memory for %lld elements", table[id].name, (long long)count);
   }
   return DONE;
@@ -107,9 +107,9 @@ int outputs_check_destination(const outputs *y, const settings *s) {
 /* ---- Writing -------------------------------------------------------------------------------------------------------------- */
 
 /* The elements in the wanted type, in memory of their own; *lost more of them became infinite. */
-static void *converted(const float *data, int64_t count, io_dtype dtype, int64_t *lost) {
+static void *converted(const inputs *x, const void *data, int64_t count, io_dtype dtype, int64_t *lost) {
   void *copy = malloc((size_t)count * io_dtype_bytes(dtype) + 1);
-  if (copy) *lost += io_from_f32(dtype, data, copy, count);
+  if (copy) *lost += x->f64 ? io_from_f64(dtype, data, copy, count) : io_from_f32(dtype, data, copy, count);
   return copy;
 }
 
@@ -121,7 +121,8 @@ static int list_tensors(const outputs *y, const inputs *x, io_dtype dtype, io_te
     const char *axes = outputs_axes(x->rule, (output_id)id);
     list[n] = (io_tensor){.name = table[id].name, .dtype = dtype, .data = y->data[id]};
     list[n].rank = sizes_shape(&x->n, axes, list[n].shape);
-    if (dtype != IO_F32) list[n].data = copies[n] = converted(y->data[id], sizes_count(&x->n, axes), dtype, lost);
+    if (dtype != (x->f64 ? IO_F64 : IO_F32))
+      list[n].data = copies[n] = converted(x, y->data[id], sizes_count(&x->n, axes), dtype, lost);
     if (!list[n++].data) return -1;
   }
   return n;
@@ -136,11 +137,17 @@ static int write_list(const io_tensor *list, int count, const char *out) {
   return cli_failed("--out: %s", error.text);
 }
 
+/* The element type that is written. */
+static io_dtype dtype_of(const inputs *x, const settings *s) {
+  if (options_given(s, "dtype")) return (io_dtype)s->dtype;
+  return x->f64 ? IO_F64 : IO_F32;
+}
+
 int outputs_write(const outputs *y, const inputs *x, const settings *s) {
   io_tensor list[OUTPUTS];
   void *copies[OUTPUTS] = {NULL};
   int64_t lost = 0;
-  int n = list_tensors(y, x, (io_dtype)s->dtype, list, copies, &lost);
+  int n = list_tensors(y, x, dtype_of(x, s), list, copies, &lost);
   int code = n < 0 ? cli_failed("not enough memory to convert the outputs") : write_list(list, n, s->out);
   if (lost) cli_note("%lld finite elements of the outputs are beyond --dtype and were written as infinity", (long long)lost);
   for (int i = 0; i < OUTPUTS; i++) free(copies[i]);

@@ -18,7 +18,7 @@ typedef enum output_id {
 } output_id;
 
 typedef struct outputs {
-  float *data[OUTPUTS]; /* contiguous; NULL: not computed */
+  void *data[OUTPUTS]; /* contiguous, of the inputs' type; NULL: not computed */
 } outputs;
 
 const char *outputs_name(output_id id);

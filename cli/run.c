@@ -38,8 +38,9 @@ static int compute(engine *e, times *t) {
 static void print_summary(const engine *e, const times *t) {
   const sizes *n = &e->x->n;
   const settings *s = e->s;
-  printf("rule %s, %s, B=%lld T=%lld H=%lld K=%lld V=%lld, scale %.6g\n", e->x->rule->name, s->semantics ? "seed" : "exact",
-         (long long)n->B, (long long)n->T, (long long)n->H, (long long)n->K, (long long)n->V, e->scale);
+  printf("rule %s, %s, B=%lld T=%lld H=%lld K=%lld V=%lld, scale %.6g%s\n", e->x->rule->name, s->semantics ? "seed" : "exact",
+         (long long)n->B, (long long)n->T, (long long)n->H, (long long)n->K, (long long)n->V, e->scale,
+         e->x->f64 ? ", float64" : "");
   if (s->semantics) printf("bt %d, bc %d, mb %d, clip %g, wy_eps %g\n", s->bt, s->bc, s->mb, s->clip, s->wy_eps);
   printf("isa %s, threads %d: forward %.3f ms", gdn2_isa_name(e->isa), e->threads, 1e3 * t->forward);
   if (s->backward) printf(", backward %.3f ms", 1e3 * t->backward);

@@ -72,7 +72,9 @@ GDN2_API const char *gdn2_last_error(void);
 
 /* ---- 2. Tensors ----------------------------------------------------------------------------------------------------------- */
 
-/* Element types. Arithmetic and states are float32; 16-bit inputs are widened exactly, 16-bit outputs rounded once. */
+/* Element types. Arithmetic and states are float32; 16-bit inputs are widened exactly, 16-bit outputs rounded once.
+ * If q is GDN2_F64 (its dtype counts even where data is NULL), every tensor of the call must be, states, parameters and
+ * gradients too: the call then runs in float64, token by token, with every option. A slow path, for gradient checks. */
 typedef enum gdn2_dtype { GDN2_F32 = 0, GDN2_BF16 = 1, GDN2_F16 = 2, GDN2_F64 = 3 } gdn2_dtype;
 
 /* A caller's buffer. Strides are in elements, for the axes [batch, time, head, channel] of a token tensor and
@@ -195,26 +197,37 @@ GDN2_API gdn2_status gdn2_forward(const gdn2_forward_args *args);
 typedef struct gdn2_backward_args {
   size_t struct_size; /* sizeof(gdn2_backward_args) */
   gdn2_problem problem;
-  gdn2_input d_o;      /* [B, T, H, V] gradient of the loss by o; absent: zeros */
-  gdn2_input dh_final; /* [B, H, K, V] gradient by the final state; absent: zeros */
-  gdn2_output dq, dk;  /* [B, T, H, K]; each gradient may be absent */
-  gdn2_output dv;      /* [B, T, H, V] */
-  gdn2_output dg, db;  /* [B, T, H, K], or per head (channel stride 0): the sum over the channels */
-  gdn2_output dw;      /* [B, T, H, V], or per head */
-  gdn2_output dh0;     /* [B, H, K, V] */
+  gdn2_input d_o;       /* [B, T, HV, V] gradient of the loss by o; absent: zeros */
+  gdn2_input dh_final;  /* [N, HV, K, V] float32, gradient by the final state; absent: zeros */
+  gdn2_output dq, dk;   /* [B, T, H, K]; each gradient may be absent */
+  gdn2_output dv;       /* [B, T, HV, V] */
+  gdn2_output dg;       /* [B, T, Hg, K], or per head (channel stride 0): the sum over the channels */
+  gdn2_output db;       /* [B, T, Hb, K], or per head */
+  gdn2_output dw;       /* [B, T, HV, V], or per head */
+  gdn2_output dh0;      /* [N, HV, K, V] float32. No token: dh_final or zeros */
+  gdn2_output dA_log;   /* [1, 1, Hg, 1] float32, for GDN2_DECAY_SOFTPLUS and _BOUNDED */
+  gdn2_output ddt_bias; /* [1, 1, Hg, K] or per head, float32, the same */
+  /* Memory against time. The backward keeps a state every so many chunks of 16 tokens, and while it walks back over such a
+   * segment a state and the intermediate values of each of its chunks. 1 keeps all states, a number from ceil(T / 16) on none but
+   * those of one segment, the whole sequence. 0 is about half the square root of the number of chunks, at least 8, and near the
+   * least memory. The bits of the gradients do not depend on it. In float64, where a segment
+   * keeps a state for each token, 0 is the square root of the number of tokens. */
+  int64_t checkpoint_every;
   gdn2_exec exec;
 } gdn2_backward_args;
 
-/* Gradients of L(o, h_final) given d_o = dL/do and dh_final = dL/dh_final; equations (20) to (33) of docs/math.md. A gradient of
- * an absent gate is the gradient at its neutral value. float32, one head of v for each head of q, sequences of equal length and
- * finished inputs only: HV, cu_seqlens, decay, erase, write and qk_l2norm must be 0. The states are recomputed from checkpoints
- * held in the workspace. Errors: as gdn2_forward. */
+/* Gradients of L(o, h_final) given d_o = dL/do and dh_final = dL/dh_final; equations (20) to (33) and (39) to (41) of
+ * docs/math.md. They are gradients by the tensors of the problem as they are given: where decay, erase, write or qk_l2norm finish
+ * an input, by the raw one; q, k and gates of key heads get the sum over the value heads that read them, summed in float32 (or
+ * float64) and in a fixed order. A gradient of an absent gate is the gradient at its neutral value, of an absent dt_bias at 0.
+ * Tokens of no sequence get 0. The states are recomputed from checkpoints held in the workspace. Errors: as gdn2_forward. */
 GDN2_API gdn2_status gdn2_backward(const gdn2_backward_args *args);
 
 /* ---- 4. Workspace --------------------------------------------------------------------------------------------------------- */
 
 /* Bytes that the same call needs as exec.workspace (args->exec.workspace is ignored). With a workspace of that size, the call
- * allocates nothing. The forward's does not grow with T; the backward's grows with the square root of T, per thread. */
+ * allocates nothing. The forward's does not grow with T; the backward's grows with the square root of T, per thread, unless
+ * checkpoint_every says otherwise, and with cu_seqlens it depends on the lengths. */
 GDN2_API gdn2_status gdn2_forward_workspace(const gdn2_forward_args *args, size_t *bytes);
 GDN2_API gdn2_status gdn2_backward_workspace(const gdn2_backward_args *args, size_t *bytes);
 

@@ -1,4 +1,4 @@
-/* convert.c - float32 from and to the element types of the files. */
+/* convert.c - float32 and float64 from and to the element types of the files. */
 #include <math.h>
 #include <string.h>
 
@@ -86,6 +86,30 @@ int64_t io_from_f32(io_dtype dtype, const float *from, void *to, int64_t count) 
       ((uint16_t *)to)[i] = io_f32_to_bf16(x);
       lost += isfinite(x) && isinf(io_bf16_to_f32(((uint16_t *)to)[i]));
     }
+  }
+  return lost;
+}
+
+/* x in float32, such that rounding it further to 16 bits is rounding x: cut off instead of rounded, and the last bit set where
+ * anything was cut off. A number beyond float32 is cut to the largest of them, which becomes infinite in float16, and in bfloat16
+ * too. */
+static float cut(double x) {
+  float y = (float)x;
+  if (isnan(x) || (double)y == x) return y;
+  if (fabs((double)y) > fabs(x)) y = float_of(bits_of(y) - 1);
+  return float_of(bits_of(y) | 1);
+}
+
+int64_t io_from_f64(io_dtype dtype, const double *from, void *to, int64_t count) {
+  int64_t lost = 0;
+  for (int64_t i = 0; i < count; i++) {
+    if (dtype == IO_F64) ((double *)to)[i] = from[i];
+    if (dtype == IO_F32) ((float *)to)[i] = (float)from[i];
+    if (dtype == IO_F32) lost += isfinite(from[i]) && isinf(((float *)to)[i]);
+    if (dtype != IO_F16 && dtype != IO_BF16) continue;
+    const float x = cut(from[i]);
+    (void)io_from_f32(dtype, &x, (uint16_t *)to + i, 1);
+    lost += isfinite(from[i]) && isinf(element(dtype, to, i, &(int){0}));
   }
   return lost;
 }

@@ -112,6 +112,11 @@ static int read_block(const io_file *file, const io_entry *entry, int64_t first,
                  *entry->name ? ": " : "", (long long)(first + bad), ((const double *)buffer)[bad]);
 }
 
+int io_read_f64(const io_file *file, const io_entry *entry, double *out, io_error *error) {
+  if (entry->dtype == IO_F64) return io_read_at(file, entry->offset, out, (size_t)entry->count * sizeof *out, error);
+  return io_fail(error, "%s: %s: element type %s is not F64", file->path, entry->name, entry->dtype_name);
+}
+
 int io_read_f32(const io_file *file, const io_entry *entry, float *out, io_error *error) {
   if (entry->dtype == IO_OTHER)
     return io_fail(error, "%s: %s: element type %s is not F32, F64, F16 or BF16", file->path, entry->name, entry->dtype_name);

@@ -37,6 +37,8 @@ uint16_t io_f32_to_bf16(float x);
 int64_t io_to_f32(io_dtype dtype, const void *from, float *to, int64_t count);
 /* count float32 -> elements of dtype. Returns how many finite elements became infinite. */
 int64_t io_from_f32(io_dtype dtype, const float *from, void *to, int64_t count);
+/* The same of float64, rounded once. */
+int64_t io_from_f64(io_dtype dtype, const double *from, void *to, int64_t count);
 
 /* ---- Reading -------------------------------------------------------------------------------------------------------------- */
 
@@ -71,6 +73,8 @@ const io_entry *io_find(const io_file *file, const char *name);
 
 /* All elements of an entry of the file, to out[entry->count]. A finite number beyond float32 is an error. */
 int io_read_f32(const io_file *file, const io_entry *entry, float *out, io_error *error);
+/* The same of an entry whose elements are float64. */
+int io_read_f64(const io_file *file, const io_entry *entry, double *out, io_error *error);
 
 /* ---- Writing -------------------------------------------------------------------------------------------------------------- */
 

@@ -30,7 +30,7 @@ static gdn2_status check_reach(const gdn2_expect *e, const int64_t stride[4]) {
     int64_t last;
     int bad = __builtin_mul_overflow(stride[axis], e->size[axis] - 1, &last);
     if (!bad) bad = last < 0 ? __builtin_add_overflow(low, last, &low) : __builtin_add_overflow(high, last, &high);
-    if (bad || high > INT64_MAX / 8 || low < INT64_MIN / 8)
+    if (bad || high > INT64_MAX / 16 || low < INT64_MIN / 16)
       return gdn2_fail(GDN2_ERR_STRIDE,
                        "%s: stride %" PRId64 " of the %s axis over %" PRId64 " elements is beyond the address space", e->name,
                        stride[axis], axis_name(e, axis), e->size[axis]);
@@ -68,15 +68,23 @@ static gdn2_status check_distinct(const gdn2_expect *e, const int64_t stride[4])
   return GDN2_OK;
 }
 
+static gdn2_status check_dtype(gdn2_dtype dtype, const gdn2_expect *e) {
+  if (e->f64 && dtype != GDN2_F64)
+    return gdn2_fail(GDN2_ERR_DTYPE, "%s: dtype is %d; it must be GDN2_F64 (3), as that of q is", e->name, (int)dtype);
+  if (e->f64 || dtype == GDN2_F32 || (!e->only_f32 && (dtype == GDN2_BF16 || dtype == GDN2_F16))) return GDN2_OK;
+  return gdn2_fail(GDN2_ERR_DTYPE, "%s: dtype is %d; it must be GDN2_F32 (0)%s%s", e->name, (int)dtype,
+                   e->only_f32 ? "" : ", GDN2_BF16 (1) or GDN2_F16 (2)",
+                   dtype == GDN2_F64 ? "; GDN2_F64 (3) only where q is GDN2_F64" : "");
+}
+
 static gdn2_status check_common(gdn2_dtype dtype, const void *data, const int64_t given[4], const gdn2_expect *e,
                                 int64_t stride[4]) {
-  if (dtype != GDN2_F32 && (e->only_f32 || (dtype != GDN2_BF16 && dtype != GDN2_F16)))
-    return gdn2_fail(GDN2_ERR_DTYPE, "%s: dtype is %d; it must be GDN2_F32 (0)%s", e->name, (int)dtype,
-                     e->only_f32 ? "" : ", GDN2_BF16 (1) or GDN2_F16 (2)");
+  gdn2_status status = check_dtype(dtype, e);
+  if (status != GDN2_OK) return status;
   const int size = (int)gdn2_dtype_size(dtype);
   if ((uintptr_t)data % (uintptr_t)size)
     return gdn2_fail(GDN2_ERR_ARGUMENT, "%s: data is %p; it must be aligned to its element size, %d", e->name, data, size);
-  gdn2_status status = resolve_strides(e, given, stride);
+  status = resolve_strides(e, given, stride);
   if (status == GDN2_OK) status = check_channel(e, stride);
   if (status == GDN2_OK) status = check_reach(e, stride);
   return status;

@@ -12,6 +12,7 @@ typedef struct gdn2_expect {
   int state;    /* a state: both inner strides are free */
   int per_head; /* channel stride 0 is allowed */
   int only_f32;
+  int f64; /* of a float64 call: float64 too */
 } gdn2_expect;
 
 /* Resolve a caller's tensor into a view, or fail with a sentence. */

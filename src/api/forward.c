@@ -1,4 +1,5 @@
 #include "api/problem.h"
+#include "double/double.h"
 #include <stdlib.h>
 
 static gdn2_status check(const gdn2_forward_args *args, gdn2_forward_call *call) {
@@ -12,21 +13,26 @@ static gdn2_status check(const gdn2_forward_args *args, gdn2_forward_call *call)
   return status == GDN2_OK ? gdn2_check_output(&args->h_final, &h_final, &call->h_final) : status;
 }
 
+static size_t bytes_of(const gdn2_call *in) { return in->f64 ? gdn2_double_forward_bytes(in) : gdn2_forward_bytes(in); }
+
 gdn2_status gdn2_forward(const gdn2_forward_args *args) {
-  gdn2_forward_call call;
+  gdn2_forward_call call = {.in = {.f64 = 0}};
   void *workspace, *owned;
   gdn2_status status = check(args, &call);
-  if (status == GDN2_OK) status = gdn2_workspace_take(&args->exec, gdn2_forward_bytes(&call.in), &workspace, &owned);
+  if (status == GDN2_OK) status = gdn2_workspace_take(&args->exec, bytes_of(&call.in), &workspace, &owned);
   if (status != GDN2_OK) return status;
-  gdn2_drive_forward(&call, workspace);
+  if (call.in.f64)
+    gdn2_double_forward(&call, workspace);
+  else
+    gdn2_drive_forward(&call, workspace);
   free(owned);
   return GDN2_OK;
 }
 
 gdn2_status gdn2_forward_workspace(const gdn2_forward_args *args, size_t *bytes) {
-  gdn2_forward_call call;
+  gdn2_forward_call call = {.in = {.f64 = 0}};
   if (!bytes) return gdn2_fail(GDN2_ERR_ARGUMENT, "bytes is NULL; it must point to a size_t");
   const gdn2_status status = check(args, &call);
-  if (status == GDN2_OK) *bytes = gdn2_forward_bytes(&call.in);
+  if (status == GDN2_OK) *bytes = bytes_of(&call.in);
   return status;
 }

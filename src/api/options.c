@@ -68,13 +68,15 @@ gdn2_status gdn2_check_gates(const gdn2_problem *p, gdn2_call *call) {
   call->erase = p->erase;
   call->write = p->write;
   call->l2norm = p->qk_l2norm;
-  call->lower_bound = (float)p->lower_bound;
+  call->lower_bound = p->lower_bound;
   if (p->decay == GDN2_DECAY_LOG) return GDN2_OK;
-  if (p->decay == GDN2_DECAY_BOUNDED && !(p->lower_bound < 0 && p->lower_bound >= -(double)FLT_MAX))
-    return gdn2_fail(GDN2_ERR_ARGUMENT, "lower_bound is %g; it must be below 0 and finite as a float32", p->lower_bound);
-  const int64_t heads = call->g_key_heads ? call->H : call->HV;
-  const gdn2_expect A_log = {.name = "A_log", .size = {1, 1, heads, 1}, .required = 1, .per_head = 1, .only_f32 = 1};
-  const gdn2_expect dt_bias = {.name = "dt_bias", .size = {1, 1, heads, call->K}, .per_head = 1, .only_f32 = 1};
+  const double strongest = call->f64 ? -DBL_MAX : -(double)FLT_MAX;
+  if (p->decay == GDN2_DECAY_BOUNDED && !(p->lower_bound < 0 && p->lower_bound >= strongest))
+    return gdn2_fail(GDN2_ERR_ARGUMENT, "lower_bound is %g; it must be below 0 and finite as a %s", p->lower_bound,
+                     call->f64 ? "float64" : "float32");
+  gdn2_expect A_log = gdn2_expect_parameter(call, "A_log", 1);
+  const gdn2_expect dt_bias = gdn2_expect_parameter(call, "dt_bias", call->K);
+  A_log.required = 1;
   status = gdn2_check_input(&p->A_log, &A_log, &call->A_log);
   return status == GDN2_OK ? gdn2_check_input(&p->dt_bias, &dt_bias, &call->dt_bias) : status;
 }

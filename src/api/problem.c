@@ -50,15 +50,20 @@ static gdn2_status check_exec(const gdn2_exec *exec, gdn2_call *call) {
 }
 
 gdn2_expect gdn2_expect_tokens(const gdn2_call *call, const char *name, int64_t heads, int64_t channels) {
-  return (gdn2_expect){.name = name, .size = {call->B, call->T, heads, channels}};
+  return (gdn2_expect){.name = name, .size = {call->B, call->T, heads, channels}, .f64 = call->f64};
 }
 
 gdn2_expect gdn2_expect_gate(const gdn2_call *call, const char *name, int64_t heads, int64_t channels) {
-  return (gdn2_expect){.name = name, .size = {call->B, call->T, heads, channels}, .per_head = 1};
+  return (gdn2_expect){.name = name, .size = {call->B, call->T, heads, channels}, .per_head = 1, .f64 = call->f64};
 }
 
 gdn2_expect gdn2_expect_state(const gdn2_call *call, const char *name) {
-  return (gdn2_expect){.name = name, .size = {call->N, call->HV, call->K, call->V}, .state = 1, .only_f32 = 1};
+  return (gdn2_expect){.name = name, .size = {call->N, call->HV, call->K, call->V}, .state = 1, .only_f32 = 1, .f64 = call->f64};
+}
+
+gdn2_expect gdn2_expect_parameter(const gdn2_call *call, const char *name, int64_t channels) {
+  const int64_t heads = call->g_key_heads ? call->H : call->HV;
+  return (gdn2_expect){.name = name, .size = {1, 1, heads, channels}, .per_head = 1, .only_f32 = 1, .f64 = call->f64};
 }
 
 static gdn2_status check_inputs(const gdn2_problem *p, gdn2_call *call) {
@@ -90,7 +95,8 @@ gdn2_status gdn2_check_problem(const gdn2_problem *problem, const gdn2_exec *exe
   gdn2_status status = check_sizes(problem);
   if (status != GDN2_OK) return status;
   *call = (gdn2_call){.B = problem->B, .T = problem->T, .H = problem->H, .K = problem->K, .V = problem->V};
-  call->scale = (float)(problem->scale ? *problem->scale : 1.0 / sqrt((double)problem->K));
+  call->f64 = problem->q.dtype == GDN2_F64;
+  call->scale = problem->scale ? *problem->scale : 1.0 / sqrt((double)problem->K);
   status = gdn2_check_heads(problem, call);
   if (status == GDN2_OK) status = gdn2_check_sequences(problem, call);
   if (status == GDN2_OK) status = check_product(problem, call);

@@ -12,10 +12,13 @@ gdn2_status gdn2_check_heads(const gdn2_problem *problem, gdn2_call *call);
 gdn2_status gdn2_check_sequences(const gdn2_problem *problem, gdn2_call *call);
 gdn2_status gdn2_check_gates(const gdn2_problem *problem, gdn2_call *call);
 
-/* What token tensors, gates (which may be one number per head) and states of a checked problem must be. */
+/* What token tensors, gates (which may be one number per head) and states of a checked problem must be: sizes, and the type,
+ * which is float64 where q's is. */
 gdn2_expect gdn2_expect_tokens(const gdn2_call *call, const char *name, int64_t heads, int64_t channels);
 gdn2_expect gdn2_expect_gate(const gdn2_call *call, const char *name, int64_t heads, int64_t channels);
 gdn2_expect gdn2_expect_state(const gdn2_call *call, const char *name);
+/* A_log (one channel), dt_bias and their gradients. */
+gdn2_expect gdn2_expect_parameter(const gdn2_call *call, const char *name, int64_t channels);
 
 /* The caller's workspace if there is one and it is large enough, else memory of its own, which *owned must be given to free(). */
 gdn2_status gdn2_workspace_take(const gdn2_exec *exec, size_t bytes, void **workspace, void **owned);

@@ -34,7 +34,8 @@ static inline gdn2_grad gdn2_layout_grad(gdn2_arena *arena, gdn2_shape s) {
   d.DY = gdn2_arena_floats(arena, 2 * values);
   d.Rt = gdn2_arena_floats(arena, values);
   d.dTP = gdn2_arena_floats(arena, 2 * C * C);
-  for (int x = 0; x < 2; x++) d.panel[x] = gdn2_arena_floats(arena, (size_t)s.Vp * GDN2_PANEL);
+  d.DYt = gdn2_arena_floats(arena, 2 * values);
+  d.room = gdn2_arena_floats(arena, 2 * C * GDN2_PANEL);
   d.DYS = gdn2_arena_floats(arena, 2 * keys);
   d.dKt = gdn2_arena_floats(arena, keys);
   d.through = gdn2_arena_floats(arena, (size_t)s.Kp);
@@ -43,5 +44,14 @@ static inline gdn2_grad gdn2_layout_grad(gdn2_arena *arena, gdn2_shape s) {
   d.dk_pair = gdn2_arena_floats(arena, keys);
   d.dg_pair = gdn2_arena_floats(arena, keys);
   return d;
+}
+
+/* Rows that wait: `tokens` of them for each gradient named by a flag. */
+static inline gdn2_wait gdn2_layout_wait(gdn2_arena *arena, gdn2_shape s, int64_t tokens, const int wanted[4]) {
+  gdn2_wait wait = {NULL, NULL, NULL, NULL};
+  float **const rows[4] = {&wait.dq, &wait.dk, &wait.dg, &wait.db};
+  for (int x = 0; x < 4; x++)
+    if (wanted[x]) *rows[x] = gdn2_arena_floats(arena, (size_t)tokens * (size_t)s.Kp);
+  return wait;
 }
 #endif

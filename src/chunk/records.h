@@ -12,8 +12,8 @@
 #define GDN2_CHUNK 16
 #define GDN2_PAD 16
 
-/* Rows of the state that are transposed at a time: both panels stay in the first-level cache until they are used. */
-#define GDN2_PANEL 64
+/* Rows of the state that the backward multiplies at a time: the product stays in the first-level cache until it is transposed. */
+#define GDN2_PANEL 32
 
 /* Sizes of one head. */
 typedef struct gdn2_shape {
@@ -101,21 +101,35 @@ typedef struct gdn2_chunk {
 
 /* The backward's own records of one chunk. DY holds dX then dO, so that one product serves both. */
 typedef struct gdn2_grad {
-  float *DY;       /* [2n][Vp]  rows 0..n-1: dX; rows n..2n-1: dO */
-  float *Rt;       /* [Vp][C]   R transposed */
-  float *dTP;      /* [2n][C]   DY R^T: rows 0..n-1: dX R^T = -dT below the diagonal; rows n..2n-1: dO R^T = dP on and below it */
-  float *panel[2]; /* [V][GDN2_PANEL]  some rows of S0 and of dS1, transposed */
-  float *DYS;      /* [2n][Kp]  DY S0^T: dX S0^T, then dO S0^T */
-  float *dKt;      /* [n][Kp]   R dS1^T: gradient of Ktail */
-  float *through;  /* [Kp]    gamma_n rowsum(dS1 S0): what the whole chunk's decay passes straight through */
-  float *dq_pair;  /* [n][Kp] sum_j dP_ij decay k_j */
-  float *de_pair;  /* [n][Kp] sum_j dT_ij decay k_j */
-  float *dk_pair;  /* [n][Kp] sum_i (dP_ij scale q_i + dT_ij b_i k_i) decay */
-  float *dg_pair;  /* [n][Kp] pairs that straddle the token */
+  float *DY;      /* [2n][Vp]  rows 0..n-1: dX; rows n..2n-1: dO */
+  float *Rt;      /* [Vp][C]   R transposed */
+  float *dTP;     /* [2n][C]   DY R^T: rows 0..n-1: dX R^T = -dT below the diagonal; rows n..2n-1: dO R^T = dP on and below it */
+  float *DYt;     /* [Vp][2C]  DY transposed */
+  float *room;    /* [GDN2_PANEL][2C]  a product with some rows of the state, before it is transposed */
+  float *DYS;     /* [2n][Kp]  DY S0^T: dX S0^T, then dO S0^T */
+  float *dKt;     /* [n][Kp]   R dS1^T: gradient of Ktail */
+  float *through; /* [Kp]    gamma_n rowsum(dS1 S0): what the whole chunk's decay passes straight through */
+  float *dq_pair; /* [n][Kp] sum_j dP_ij decay k_j */
+  float *de_pair; /* [n][Kp] sum_j dT_ij decay k_j */
+  float *dk_pair; /* [n][Kp] sum_i (dP_ij scale q_i + dT_ij b_i k_i) decay */
+  float *dg_pair; /* [n][Kp] pairs that straddle the token */
 } gdn2_grad;
 
-/* Where the gradients of one (batch, head) go. */
+/* gates -> chain: gradients that are not ready to be stored, because other value heads of the key head add to them, or because
+ * they are those of a finished decay or a normalised row and the caller wants the raw one's. NULL: stored at once. */
+typedef struct gdn2_wait {
+  float *dq, *dk, *dg, *db; /* [tokens][Kp] */
+} gdn2_wait;
+
+/* Where the gradients of one head of one sequence go. */
 typedef struct gdn2_head_grad {
   gdn2_rows_out dq, dk, dv, dg, db, dw;
+  gdn2_wait wait;
 } gdn2_head_grad;
+
+/* Sums over tokens, in double because there may be millions; NULL: not wanted. */
+typedef struct gdn2_decay_sums {
+  double *A_log;   /* [1] */
+  double *dt_bias; /* [K] */
+} gdn2_decay_sums;
 #endif

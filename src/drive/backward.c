@@ -1,198 +1,293 @@
-/* Backward: one task per (batch, head). A first pass keeps the state at the start of every segment of N chunks; then, from the
- * last segment to the first, the forward of the segment is replayed with a state per chunk, and its chunks are walked in reverse.
- * N grows with the square root of the length, and so does the memory. */
+/* Backward: one task per (block of sequences, unit of heads); see backward_plan.h. Of each sequence a first pass keeps the state
+ * at the start of every segment; then, from the last segment to the first, the forward of the segment is replayed with a state
+ * per chunk, and its chunks are walked in reverse. Value heads of one key head take turns at each segment, and the rows of the
+ * gradients that they add to are finished when the last of them is through. */
 #include "base/par_for.h"
-#include "chunk/layout.h"
-#include "drive/chunks.h"
-
-#define SHORTEST_SEGMENT 8
-
-/* About half the square root of the number of chunks: a replayed chunk takes about four times a checkpoint's memory. */
-static int64_t segment_length(int64_t chunks) {
-  int64_t n = SHORTEST_SEGMENT;
-  while (4 * n * n < chunks) n++;
-  return n;
-}
-
-typedef struct {
-  int64_t chunks, segment, segments;
-} backward_plan;
-
-static backward_plan plan_of(int64_t T) {
-  const int64_t chunks = gdn2_chunk_count(T), segment = segment_length(chunks);
-  return (backward_plan){chunks, segment, (chunks + segment - 1) / segment};
-}
-
-/* A worker's part of the workspace. */
-typedef struct {
-  gdn2_grad grad;
-  float *dS;          /* [Kp][Vp] gradient of the state behind the chunk at hand */
-  float *checkpoints; /* [segments][Kp][Vp] */
-  char *replay;       /* segment records, each of replay_bytes: a chunk and the state before it */
-  size_t replay_bytes;
-} backward_slot;
-
-static float *lay_replay(gdn2_arena *arena, gdn2_shape s, gdn2_chunk *c) {
-  *c = gdn2_layout_chunk(arena, s, 1);
-  return gdn2_arena_floats(arena, (size_t)s.Kp * (size_t)s.Vp);
-}
-
-static backward_slot lay_slot(gdn2_arena *arena, gdn2_shape s, backward_plan plan) {
-  const size_t state = (size_t)s.Kp * (size_t)s.Vp;
-  backward_slot slot;
-  gdn2_arena measure = {NULL, 0};
-  gdn2_chunk unused;
-  (void)lay_replay(&measure, s, &unused);
-  slot.grad = gdn2_layout_grad(arena, s);
-  slot.dS = gdn2_arena_floats(arena, state);
-  slot.checkpoints = gdn2_arena_floats(arena, state * (size_t)plan.segments);
-  slot.replay_bytes = measure.used;
-  slot.replay = arena->base ? arena->base + arena->used : NULL;
-  /* One record more than chunks: the state behind the last chunk of a segment needs a place. */
-  arena->used += measure.used * (size_t)(plan.segment + 1);
-  return slot;
-}
-
-static size_t slot_bytes(const gdn2_call *call) {
-  gdn2_arena measure = {NULL, 0};
-  (void)lay_slot(&measure, gdn2_shape_of(call->K, call->V), plan_of(call->T));
-  return measure.used;
-}
-
-size_t gdn2_backward_bytes(const gdn2_call *call) { return slot_bytes(call) * (size_t)call->threads; }
+#include "drive/backward_plan.h"
 
 typedef struct {
   const gdn2_backward_call *call;
-  char *workspace;
-  size_t bytes; /* per worker */
+  gdn2_backward_plan plan;
+  double *parts; /* [blocks][heads of g][plan.parts] */
+  char *slots;
+  size_t slot_bytes;
 } backward_work;
 
-/* One head on its way through the backward. */
+/* A unit of heads of one sequence on its way through the backward. */
 typedef struct {
-  const gdn2_call *in;
+  const gdn2_backward_call *call;
+  const backward_work *work;
   gdn2_shape s;
-  backward_plan plan;
-  backward_slot slot;
+  gdn2_span at;
+  gdn2_segments segments;
+  gdn2_backward_slot slot;
+  int64_t block, unit;
+} sequence_walk;
+
+/* One of its value heads, at one segment: chunks first .. first+count-1. */
+typedef struct {
+  const sequence_walk *w;
   gdn2_head head;
   gdn2_rows d_o;
   gdn2_head_grad out;
-  int want_keys; /* any of dq dk dg db */
-} head_work;
+  float *dS, *S0; /* behind the chunk at hand; before the segment */
+  int64_t first, count;
+  int wants_keys; /* any of dq dk dg db */
+} segment_walk;
 
-static float *replay_record(const head_work *w, int64_t index, gdn2_chunk *c) {
+static float *replay_record(const sequence_walk *w, int64_t index, gdn2_chunk *c) {
   gdn2_arena arena = {w->slot.replay + w->slot.replay_bytes * (size_t)index, 0};
-  return lay_replay(&arena, w->s, c);
+  return gdn2_backward_lay_record(&arena, w->s, c);
 }
 
-static float *checkpoint(const head_work *w, int64_t segment) {
-  return w->slot.checkpoints + (size_t)segment * (size_t)w->s.Kp * (size_t)w->s.Vp;
+static size_t state_size(const sequence_walk *w) { return (size_t)w->s.Kp * (size_t)w->s.Vp; }
+
+static float *state_gradient(const sequence_walk *w, int64_t i) { return w->slot.dS + (size_t)i * state_size(w); }
+
+static float *checkpoint(const sequence_walk *w, int64_t i, int64_t segment) {
+  return w->slot.checkpoints + (size_t)(i * w->segments.count + segment) * state_size(w);
 }
 
-/* The states at the start of every segment; checkpoint 0 holds the initial state already. */
-static void keep_checkpoints(const head_work *w) {
+static int64_t value_head(const backward_work *work, int64_t unit, int64_t i) {
+  if (work->plan.heads == 1) return unit;
+  return work->call->in.map == GDN2_HEADS_TILED ? i * work->call->in.H + unit : unit * work->plan.heads + i;
+}
+
+static int64_t g_head(const backward_work *work, int64_t j) {
+  return work->call->in.g_key_heads ? gdn2_key_head(&work->call->in, j) : j;
+}
+
+/* ---- The forward: kept states, and a segment again ---- */
+
+/* The states of value head i at the start of every segment; checkpoint 0 holds the initial state already. */
+static void keep_checkpoints(const sequence_walk *w, int64_t i) {
+  const gdn2_call *in = &w->call->in;
+  const gdn2_head head = gdn2_head_of(in, w->at, value_head(w->work, w->unit, i));
   gdn2_chunk c;
   float *S = replay_record(w, 0, &c);
-  for (int64_t segment = 1; segment < w->plan.segments; segment++) {
-    const float *from = checkpoint(w, segment - 1);
-    for (int64_t i = 0; i < w->plan.segment; i++) {
-      const int64_t t0 = ((segment - 1) * w->plan.segment + i) * GDN2_CHUNK;
-      gdn2_chunk_forward(w->in->table, w->s, &w->head, w->in->T, t0, 0, from, NULL, &c);
-      float *to = i == w->plan.segment - 1 ? checkpoint(w, segment) : S;
-      gdn2_chunk_state(w->in->table, w->s, &c, from, to, NULL);
+  for (int64_t segment = 1; segment < w->segments.count; segment++) {
+    const float *from = checkpoint(w, i, segment - 1);
+    for (int64_t x = 0; x < w->segments.length; x++) {
+      const int64_t t0 = ((segment - 1) * w->segments.length + x) * GDN2_CHUNK;
+      gdn2_chunk_forward(in->table, w->s, &head, w->at.length, t0, 0, from, NULL, &c);
+      float *to = x == w->segments.length - 1 ? checkpoint(w, i, segment) : S;
+      gdn2_chunk_state(in->table, w->s, &c, from, to, NULL);
       from = to;
     }
   }
 }
 
-/* Chunk `first + i` of the sequence into record i, for i = 0 .. count-1, with the state before each. */
-static void replay_segment(const head_work *w, int64_t segment, int64_t first, int64_t count) {
-  const float *S0 = checkpoint(w, segment);
+/* Chunk `first + x` of the sequence into record x, with the state before each. */
+static void replay(const segment_walk *g) {
+  const sequence_walk *w = g->w;
+  const gdn2_call *in = &w->call->in;
+  const float *S0 = g->S0;
   gdn2_chunk c, next;
-  for (int64_t i = 0; i < count; i++) {
-    float *S1 = replay_record(w, i + 1, &next);
-    (void)replay_record(w, i, &c);
-    gdn2_chunk_forward(w->in->table, w->s, &w->head, w->in->T, (first + i) * GDN2_CHUNK, 0, S0, NULL, &c);
-    if (i + 1 < count) gdn2_chunk_state(w->in->table, w->s, &c, S0, S1, NULL);
+  for (int64_t x = 0; x < g->count; x++) {
+    float *S1 = replay_record(w, x + 1, &next);
+    (void)replay_record(w, x, &c);
+    gdn2_chunk_forward(in->table, w->s, &g->head, w->at.length, (g->first + x) * GDN2_CHUNK, 0, S0, NULL, &c);
+    if (x + 1 < g->count) gdn2_chunk_state(in->table, w->s, &c, S0, S1, NULL);
     S0 = S1;
   }
 }
 
+/* ---- One chunk in reverse ---- */
+
 /* dS0 = diag(gamma_n) dS1 + Qg^T dO - E^T dX, in place                                                                     (33)
  */
-static void state_adjoint(const head_work *w, const gdn2_chunk *c, float *dS) {
-  const gdn2_shape s = w->s;
-  w->in->table->matrix.mul_decay(s.K, s.Vp, 2 * c->n, c->keys.EQ, 1, s.Kp, w->slot.grad.DY, s.Vp, c->keys.gamma_n, dS, s.Vp, dS,
-                                 s.Vp);
+static void state_adjoint(const segment_walk *g, const gdn2_chunk *c) {
+  const gdn2_shape s = g->w->s;
+  g->w->call->in.table->matrix.mul_decay(s.K, s.Vp, 2 * c->n, c->keys.EQ, 1, s.Kp, g->w->slot.grad.DY, s.Vp, c->keys.gamma_n,
+                                         g->dS, s.Vp, g->dS, s.Vp);
+}
+
+/* The rows that wait, from the chunk's or the segment's first token on. */
+static gdn2_wait rows_from(gdn2_wait wait, ptrdiff_t offset) {
+  return (gdn2_wait){wait.dq ? wait.dq + offset : NULL, wait.dk ? wait.dk + offset : NULL, wait.dg ? wait.dg + offset : NULL,
+                     wait.db ? wait.db + offset : NULL};
 }
 
 /* Gradients of the keys' side: everything that needs S0^T and dS1^T. */
-static void keys_adjoint(head_work *w, int64_t t0, const gdn2_chunk *c, const float *S0) {
-  const gdn2_matrix_stages *matrix = &w->in->table->matrix;
-  const gdn2_exact_stages *stage = &w->in->table->exact;
-  const gdn2_shape s = w->s;
-  gdn2_grad *grad = &w->slot.grad;
+static void keys_adjoint(segment_walk *g, int64_t x, const gdn2_chunk *c, const float *S0) {
+  const gdn2_matrix_stages *matrix = &g->w->call->in.table->matrix;
+  const gdn2_exact_stages *stage = &g->w->call->in.table->exact;
+  const gdn2_shape s = g->w->s;
+  gdn2_grad grad = g->w->slot.grad;
+  gdn2_head_grad out = g->out;
   const int n = c->n;
-  matrix->transpose(n, s.V, c->R, s.Vp, grad->Rt, GDN2_CHUNK);
-  matrix->mul_set(2 * n, n, s.V, grad->DY, s.Vp, 1, grad->Rt, GDN2_CHUNK, grad->dTP, GDN2_CHUNK);
-  stage->back_project(s, c, S0, w->slot.dS, grad);
-  stage->intra(s, n, &c->keys, grad);
-  stage->gates(s, &w->head, t0, c, grad, &w->out);
+  matrix->transpose(n, s.V, c->R, s.Vp, grad.Rt, GDN2_CHUNK);
+  matrix->mul_set(2 * n, n, s.V, grad.DY, s.Vp, 1, grad.Rt, GDN2_CHUNK, grad.dTP, GDN2_CHUNK);
+  stage->back_project(s, c, S0, g->dS, &grad);
+  stage->intra(s, n, &c->keys, &grad);
+  out.wait = rows_from(out.wait, (ptrdiff_t)x * GDN2_CHUNK * s.Kp);
+  stage->gates(s, &g->head, (g->first + x) * GDN2_CHUNK, c, &grad, &out);
 }
 
-static void chunk_backward(head_work *w, int64_t t0, const gdn2_chunk *c, const float *S0) {
-  const gdn2_matrix_stages *matrix = &w->in->table->matrix;
-  const gdn2_exact_stages *stage = &w->in->table->exact;
-  const gdn2_shape s = w->s;
-  gdn2_grad *grad = &w->slot.grad;
+/* Chunk x of the segment. */
+static void chunk_backward(segment_walk *g, int64_t x, const gdn2_chunk *c, const float *S0) {
+  const gdn2_matrix_stages *matrix = &g->w->call->in.table->matrix;
+  const gdn2_exact_stages *stage = &g->w->call->in.table->exact;
+  const gdn2_shape s = g->w->s;
+  const int64_t t0 = (g->first + x) * GDN2_CHUNK;
+  float *DY = g->w->slot.grad.DY;
   const int n = c->n;
-  stage->load_do(s, w->d_o, t0, n, grad->DY + (ptrdiff_t)n * s.Vp);
-  matrix->mul_set(n, s.Vp, s.K, c->scores.Ktail, s.Kp, 1, w->slot.dS, s.Vp, grad->DY, s.Vp);
-  stage->adjoint_solve(s, n, &c->scores, grad->DY);
-  if (w->want_keys) keys_adjoint(w, t0, c, S0);
-  stage->values(s, &w->head, t0, n, grad->DY, &w->out);
-  state_adjoint(w, c, w->slot.dS);
+  stage->load_do(s, g->d_o, t0, n, DY + (ptrdiff_t)n * s.Vp);
+  matrix->mul_set(n, s.Vp, s.K, c->scores.Ktail, s.Kp, 1, g->dS, s.Vp, DY, s.Vp);
+  stage->adjoint_solve(s, n, &c->scores, DY);
+  if (g->wants_keys) keys_adjoint(g, x, c, S0);
+  stage->values(s, &g->head, t0, n, DY, &g->out);
+  state_adjoint(g, c);
 }
 
-static void walk_back(head_work *w) {
-  for (int64_t segment = w->plan.segments - 1; segment >= 0; segment--) {
-    const int64_t first = segment * w->plan.segment, left = w->plan.chunks - first;
-    const int64_t count = left < w->plan.segment ? left : w->plan.segment;
-    replay_segment(w, segment, first, count);
-    for (int64_t i = count - 1; i >= 0; i--) {
+/* ---- A segment, a sequence, a task ---- */
+
+/* The rows that belong to value head i, `edge` being the first or last one of a task: those of all its heads only there. */
+static gdn2_wait rows_of(const sequence_walk *w, int64_t i, int64_t edge) {
+  const gdn2_wait all = w->slot.wait;
+  if (i == edge) return all;
+  return (gdn2_wait){.dg = w->work->plan.g_shared ? NULL : all.dg};
+}
+
+static void clear_rows(const sequence_walk *w, gdn2_wait rows) {
+  const size_t bytes = (size_t)w->segments.length * GDN2_CHUNK * (size_t)w->s.Kp * sizeof(float);
+  float *const each[] = {rows.dq, rows.dk, rows.dg, rows.db};
+  for (int x = 0; x < GDN2_WAITS; x++)
+    if (each[x]) memset(each[x], 0, bytes);
+}
+
+static gdn2_decay_sums sums_of(const backward_work *work, int64_t block, int64_t head) {
+  const gdn2_backward_call *call = work->call;
+  const int64_t heads = call->in.g_key_heads ? call->in.H : call->in.HV;
+  double *parts = work->parts + (block * heads + head) * work->plan.parts;
+  return (gdn2_decay_sums){call->dA_log.data ? parts : NULL, call->ddt_bias.data ? parts + (call->dA_log.data ? 1 : 0) : NULL};
+}
+
+/* What value head i of the unit reads and writes. */
+static segment_walk walk_of(const sequence_walk *w, int64_t i, int64_t segment) {
+  const gdn2_backward_call *call = w->call;
+  const gdn2_call *in = &call->in;
+  const int64_t j = value_head(w->work, w->unit, i), key = gdn2_key_head(in, j), batch = w->at.batch, start = w->at.start;
+  const int64_t first = segment * w->segments.length, left = w->segments.chunks - first;
+  segment_walk g = {.w = w,
+                    .head = gdn2_head_of(in, w->at, j),
+                    .d_o = gdn2_view_rows(&call->d_o, batch, start, j, 0.0f),
+                    .dS = state_gradient(w, i),
+                    .S0 = checkpoint(w, i, segment),
+                    .first = first,
+                    .count = left < w->segments.length ? left : w->segments.length};
+  g.out = (gdn2_head_grad){.dq = gdn2_view_rows_out(&call->dq, batch, start, key),
+                           .dk = gdn2_view_rows_out(&call->dk, batch, start, key),
+                           .dv = gdn2_view_rows_out(&call->dv, batch, start, j),
+                           .dg = gdn2_view_rows_out(&call->dg, batch, start, in->g_key_heads ? key : j),
+                           .db = gdn2_view_rows_out(&call->db, batch, start, in->b_key_heads ? key : j),
+                           .dw = gdn2_view_rows_out(&call->dw, batch, start, j),
+                           .wait = w->slot.wait};
+  g.wants_keys = g.out.dq.at || g.out.dk.at || g.out.dg.at || g.out.db.at || g.out.wait.dg;
+  return g;
+}
+
+static void walk_segment(const sequence_walk *w, int64_t segment) {
+  const int64_t heads = w->work->plan.heads, t0 = segment * w->segments.length * GDN2_CHUNK;
+  for (int64_t i = 0; i < heads; i++) {
+    segment_walk g = walk_of(w, i, segment);
+    clear_rows(w, rows_of(w, i, 0));
+    replay(&g);
+    for (int64_t x = g.count - 1; x >= 0; x--) {
       gdn2_chunk c;
-      const float *S0 = replay_record(w, i, &c);
-      c.n = gdn2_chunk_length(w->in->T, (first + i) * GDN2_CHUNK);
-      chunk_backward(w, (first + i) * GDN2_CHUNK, &c, i == 0 ? checkpoint(w, segment) : S0);
+      const float *S0 = replay_record(w, x, &c);
+      c.n = gdn2_chunk_length(w->at.length, t0 + x * GDN2_CHUNK);
+      chunk_backward(&g, x, &c, x == 0 ? g.S0 : S0);
     }
+    const int64_t left = w->at.length - t0, tokens = left < g.count * GDN2_CHUNK ? left : g.count * GDN2_CHUNK;
+    const int64_t j = value_head(w->work, w->unit, i);
+    g.out.wait = rows_of(w, i, heads - 1);
+    w->call->in.table->exact.chain(w->s, &g.head, t0, tokens, &g.out, sums_of(w->work, w->block, g_head(w->work, j)));
   }
+}
+
+static void walk_sequence(const sequence_walk *w) {
+  const gdn2_backward_call *call = w->call;
+  const gdn2_exact_stages *stage = &call->in.table->exact;
+  for (int64_t i = 0; i < w->work->plan.heads; i++) {
+    const int64_t j = value_head(w->work, w->unit, i);
+    stage->state_load(w->s, gdn2_view_state(&call->dh_final, w->at.sequence, j), state_gradient(w, i));
+    if (w->segments.count == 0) continue;
+    stage->state_load(w->s, gdn2_view_state(&call->in.h0, w->at.sequence, j), checkpoint(w, i, 0));
+    keep_checkpoints(w, i);
+  }
+  for (int64_t segment = w->segments.count - 1; segment >= 0; segment--) walk_segment(w, segment);
+  for (int64_t i = 0; call->dh0.data && i < w->work->plan.heads; i++)
+    stage->state_store(w->s, state_gradient(w, i),
+                       gdn2_view_state_out(&call->dh0, w->at.sequence, value_head(w->work, w->unit, i)));
+}
+
+static void start_sums(const backward_work *work, int64_t block, int64_t unit) {
+  const gdn2_call *in = &work->call->in;
+  const int64_t parts = work->plan.parts, heads = in->g_key_heads ? in->H : in->HV;
+  for (int64_t i = 0; parts > 0 && i < work->plan.heads; i++)
+    memset(work->parts + (block * heads + g_head(work, value_head(work, unit, i))) * parts, 0, (size_t)parts * sizeof(double));
 }
 
 static void backward_task(void *context, int64_t task, int worker) {
   const backward_work *work = context;
   const gdn2_backward_call *call = work->call;
-  const gdn2_call *in = &call->in;
-  const int64_t batch = task / in->H, h = task % in->H;
-  const gdn2_exact_stages *stage = &in->table->exact;
-  gdn2_arena arena = {work->workspace + work->bytes * (size_t)worker, 0};
-  head_work w = {.in = in, .s = gdn2_shape_of(in->K, in->V), .plan = plan_of(in->T)};
-  w.slot = lay_slot(&arena, w.s, w.plan);
-  w.head = gdn2_head_of(in, gdn2_span_of(in, batch), h);
-  w.d_o = gdn2_view_rows(&call->d_o, batch, 0, h, 0.0f);
-  w.out = (gdn2_head_grad){gdn2_view_rows_out(&call->dq, batch, 0, h), gdn2_view_rows_out(&call->dk, batch, 0, h),
-                           gdn2_view_rows_out(&call->dv, batch, 0, h), gdn2_view_rows_out(&call->dg, batch, 0, h),
-                           gdn2_view_rows_out(&call->db, batch, 0, h), gdn2_view_rows_out(&call->dw, batch, 0, h)};
-  w.want_keys = w.out.dq.at || w.out.dk.at || w.out.dg.at || w.out.db.at;
-
-  stage->state_load(w.s, gdn2_view_state(&call->dh_final, batch, h), w.slot.dS);
-  if (in->T > 0) {
-    stage->state_load(w.s, gdn2_view_state(&in->h0, batch, h), checkpoint(&w, 0));
-    keep_checkpoints(&w);
-    walk_back(&w);
+  const int64_t block = task / work->plan.units, unit = task % work->plan.units, first = block * work->plan.block;
+  start_sums(work, block, unit);
+  for (int64_t n = first; n < first + work->plan.block && n < call->in.N; n++) {
+    gdn2_arena arena = {work->slots + work->slot_bytes * (size_t)worker, 0};
+    sequence_walk w = {.call = call, .work = work, .s = gdn2_shape_of(call->in.K, call->in.V), .block = block, .unit = unit};
+    w.at = gdn2_span_of(&call->in, n);
+    w.segments = gdn2_segments_of(call, w.at.length);
+    w.slot = gdn2_backward_lay(&arena, w.s, &work->plan, w.segments);
+    walk_sequence(&w);
   }
-  if (call->dh0.data) stage->state_store(w.s, w.slot.dS, gdn2_view_state_out(&call->dh0, batch, h));
+}
+
+/* ---- A call ---- */
+
+/* Zeros for the tokens that belong to no sequence. */
+static void clear_rest(const gdn2_backward_call *call) {
+  const gdn2_call *in = &call->in;
+  if (!in->cu_seqlens) return;
+  const int64_t start = gdn2_offset(in, in->N), g_heads = in->g_key_heads ? in->H : in->HV,
+                b_heads = in->b_key_heads ? in->H : in->HV;
+  const struct {
+    const gdn2_view_out *rows;
+    int64_t heads, channels;
+  } outputs[] = {{&call->dq, in->H, in->K},   {&call->dk, in->H, in->K},   {&call->dv, in->HV, in->V},
+                 {&call->dg, g_heads, in->K}, {&call->db, b_heads, in->K}, {&call->dw, in->HV, in->V}};
+  for (size_t x = 0; x < sizeof outputs / sizeof *outputs; x++)
+    for (int64_t h = 0; outputs[x].rows->data && h < outputs[x].heads; h++) {
+      const gdn2_rows_out rows = gdn2_view_rows_out(outputs[x].rows, 0, start, h);
+      in->table->exact.clear(gdn2_shape_of(1, rows.channel ? outputs[x].channels : 1), in->T - start, rows);
+    }
+}
+
+/* dA_log and ddt_bias: the blocks' sums, in their order. */
+static void collect(const backward_work *work) {
+  const gdn2_backward_call *call = work->call;
+  const int64_t heads = call->in.g_key_heads ? call->in.H : call->in.HV, step = heads * work->plan.parts;
+  for (int64_t h = 0; work->plan.parts > 0 && h < heads; h++) {
+    const gdn2_decay_sums sums = sums_of(work, 0, h);
+    if (sums.A_log)
+      call->in.table->exact.collect(work->plan.blocks, step, sums.A_log, 1, gdn2_view_rows_out(&call->dA_log, 0, 0, h));
+    if (sums.dt_bias)
+      call->in.table->exact.collect(work->plan.blocks, step, sums.dt_bias, (int)call->in.K,
+                                    gdn2_view_rows_out(&call->ddt_bias, 0, 0, h));
+  }
+}
+
+size_t gdn2_backward_bytes(const gdn2_backward_call *call) {
+  const gdn2_backward_plan plan = gdn2_backward_plan_of(call);
+  return gdn2_backward_sum_bytes(call, &plan) + gdn2_backward_slot_bytes(call, &plan) * (size_t)plan.workers;
 }
 
 void gdn2_drive_backward(const gdn2_backward_call *call, void *workspace) {
-  backward_work work = {call, workspace, slot_bytes(&call->in)};
-  gdn2_par_for(call->in.threads, call->in.B * call->in.H, backward_task, &work);
+  backward_work work = {.call = call, .plan = gdn2_backward_plan_of(call), .parts = workspace};
+  work.slots = (char *)workspace + gdn2_backward_sum_bytes(call, &work.plan);
+  work.slot_bytes = gdn2_backward_slot_bytes(call, &work.plan);
+  gdn2_par_for(work.plan.workers, work.plan.units * work.plan.blocks, backward_task, &work);
+  collect(&work);
+  clear_rest(call);
 }

@@ -14,13 +14,18 @@ static inline gdn2_gate_rule gdn2_gate_rule_of(const gdn2_call *call, int64_t g_
   /* A bounded gate at x + dt_bias = 0 is half its bound, whatever the rate. */
   if (call->decay == GDN2_DECAY_BOUNDED && rule.rate > FLT_MAX) rule.rate = FLT_MAX;
   rule.dt_bias = gdn2_view_rows(&call->dt_bias, 0, 0, g_head, 0.0f);
-  rule.lower_bound = call->lower_bound;
+  rule.lower_bound = (float)call->lower_bound;
   return rule;
+}
+
+/* The key head that value head j reads. */
+static inline int64_t gdn2_key_head(const gdn2_call *call, int64_t j) {
+  return call->map == GDN2_HEADS_TILED ? j % call->H : j / (call->HV / call->H);
 }
 
 /* The inputs of value head j of a sequence. */
 static inline gdn2_head gdn2_head_of(const gdn2_call *call, gdn2_span at, int64_t j) {
-  const int64_t i = call->map == GDN2_HEADS_TILED ? j % call->H : j / (call->HV / call->H);
+  const int64_t i = gdn2_key_head(call, j);
   const int64_t g_head = call->g_key_heads ? i : j, b_head = call->b_key_heads ? i : j;
   return (gdn2_head){
       .q = gdn2_view_rows(&call->q, at.batch, at.start, i, 0.0f),
@@ -29,7 +34,7 @@ static inline gdn2_head gdn2_head_of(const gdn2_call *call, gdn2_span at, int64_
       .g = gdn2_view_rows(&call->g, at.batch, at.start, g_head, 0.0f),
       .b = gdn2_view_rows(&call->b, at.batch, at.start, b_head, 0.0f),
       .w = gdn2_view_rows(&call->w, at.batch, at.start, j, 1.0f),
-      .scale = call->scale,
+      .scale = (float)call->scale,
       .rule = gdn2_gate_rule_of(call, g_head),
   };
 }

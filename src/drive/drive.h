@@ -10,8 +10,9 @@
 /* A validated call: every view fits the sizes. */
 typedef struct gdn2_call {
   int64_t B, T, H, HV, K, V, N;
+  int f64; /* every tensor is float64, and so is the arithmetic */
   gdn2_view q, k, v, g, b, w, h0, A_log, dt_bias;
-  float scale, lower_bound;
+  double scale, lower_bound;
   gdn2_head_map map;
   int g_key_heads, b_key_heads, l2norm;
   const void *cu_seqlens; /* NULL: sequence n is row n of the batch */
@@ -45,12 +46,13 @@ typedef struct gdn2_forward_call {
 typedef struct gdn2_backward_call {
   gdn2_call in;
   gdn2_view d_o, dh_final;
-  gdn2_view_out dq, dk, dv, dg, db, dw, dh0;
+  gdn2_view_out dq, dk, dv, dg, db, dw, dh0, dA_log, ddt_bias;
+  int64_t checkpoint_every; /* chunks from one kept state to the next; 0: the default */
 } gdn2_backward_call;
 
 /* Bytes of workspace, a multiple of the alignment. */
 size_t gdn2_forward_bytes(const gdn2_call *call);
-size_t gdn2_backward_bytes(const gdn2_call *call);
+size_t gdn2_backward_bytes(const gdn2_backward_call *call);
 
 /* workspace: GDN2_ALIGN-aligned, of that many bytes. */
 void gdn2_drive_forward(const gdn2_forward_call *call, void *workspace);

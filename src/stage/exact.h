@@ -1,6 +1,6 @@
 /* The stages of the exact engine in the table; one per file exact_<stage>_tmpl.c. Forward: load -> scores -> (EQ S0) -> solve ->
- * output and state. Backward: replay -> adjoint solve -> (products with S0^T, dS1^T) -> intra -> gates. The products in brackets
- * are matrix stages, called by the drivers. t0 is the first token of the chunk in the caller's tensors. */
+ * output and state. Backward: replay -> adjoint solve -> (products with S0^T, dS1^T) -> intra -> gates -> chain. The products in
+ * brackets are matrix stages, called by the drivers. t0 is the first token of the chunk in the caller's tensors. */
 #ifndef GDN2_STAGE_EXACT_H
 #define GDN2_STAGE_EXACT_H
 #include "chunk/records.h"
@@ -22,10 +22,15 @@ typedef struct gdn2_exact_stages {
   /* Backward */
   void (*load_do)(gdn2_shape s, gdn2_rows d_o, int64_t t0, int n, float *dO);
   void (*adjoint_solve)(gdn2_shape s, int n, const gdn2_scores *scores, float *DY);
-  void (*back_project)(gdn2_shape s, const gdn2_chunk *c, const float *S0, const float *dS, gdn2_grad *grad);
-  void (*intra)(gdn2_shape s, int n, const gdn2_keys *keys, gdn2_grad *grad);
+  void (*back_project)(gdn2_shape s, const gdn2_chunk *c, const float *S0, const float *dS, const gdn2_grad *grad);
+  void (*intra)(gdn2_shape s, int n, const gdn2_keys *keys, const gdn2_grad *grad);
   void (*gates)(gdn2_shape s, const gdn2_head *head, int64_t t0, const gdn2_chunk *chunk, const gdn2_grad *grad,
                 const gdn2_head_grad *out);
   void (*values)(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, const float *dX, const gdn2_head_grad *out);
+  /* Stores the rows of out->wait, those of tokens t0 .. t0+n-1 whatever n is, and adds to the sums. */
+  void (*chain)(gdn2_shape s, const gdn2_head *head, int64_t t0, int64_t n, const gdn2_head_grad *out, gdn2_decay_sums sums);
+  /* Element c of `to` becomes the sum of parts[i * step + c] over i < count, for c < width; where to.channel is 0 there is one
+   * element, the sum over c too. */
+  void (*collect)(int64_t count, int64_t step, const double *parts, int width, gdn2_rows_out to);
 } gdn2_exact_stages;
 #endif

@@ -1,11 +1,12 @@
-/* Gates from raw input, for every stage that reads one.
+/* Gates from raw input, for every stage that reads one, and their slopes for the backward.
  *
  *     g = -exp(A_log) softplus(x + dt_bias)                    (35)
  *     g = lower_bound sigmoid(exp(A_log) (x + dt_bias))        (36)
  *     b, w = sigmoid(x);  b = 2 sigmoid(x)                     (37)
  *
  * Stable: softplus and sigmoid have no overflow; where softplus(x) = e^x to the last digit, (35) adds the exponents instead of
- * multiplying a number that may be infinite with one that may be 0. A_log = -inf gives g = 0. */
+ * multiplying a number that may be infinite with one that may be 0. A_log = -inf gives g = 0. Slopes come from e^-|x|: 1 -
+ * sigmoid has no digits left where the sigmoid is near 1. */
 #include "stage/exact.h"
 
 /* Below it softplus(x) = e^x (1 - e^x / 2 ...) in float32. */
@@ -46,4 +47,24 @@ INLINE const float *gate_ready(const gdn2_rows *rows, gdn2_gate form, int64_t t,
   if (form == GDN2_GATE_GIVEN || !rows->at) return raw;
   gate_finish(form, raw, vecs, channels - m, room);
   return room;
+}
+
+/* sigmoid(x) (1 - sigmoid(x)), to the last digits on both sides. */
+INLINE vf sigmoid_slope(vf x) {
+  const vf e = v_exp(v_sub(v_zero(), v_abs(x))), d = v_add(v_set1(1.0f), e);
+  return v_div(e, v_mul(d, d));
+}
+
+/* A vector of the erase or write gate, finished, from what row_load gave. */
+INLINE vf gate_value(gdn2_gate form, vf raw) {
+  if (form == GDN2_GATE_GIVEN) return raw;
+  const vf y = v_sigmoid(raw);
+  return form == GDN2_GATE_SIGMOID ? y : v_add(y, y);
+}
+
+/* The gradient by the raw gate of one by the finished gate. */
+INLINE vf gate_chain(gdn2_gate form, vf raw, vf dy) {
+  if (form == GDN2_GATE_GIVEN) return dy;
+  const vf slope = sigmoid_slope(raw);
+  return v_mul(dy, form == GDN2_GATE_SIGMOID ? slope : v_add(slope, slope));
 }

@@ -2,7 +2,7 @@
  *
  *     dR = P^T dO + Ktail dS1                                        (20)   Ktail dS1 comes in the rows of dX
  *     dX = (I + T)^-T dR                  backward substitution      (21)
- *     dv = w dX,  dw = v dX                                          (31)
+ *     dv = w dX,  dw = v dX                                          (31)   and on to the raw write gate
  *
  * Cost: 2 C V multiply-adds per token. */
 #include "stage/exact.h"
@@ -53,13 +53,14 @@ INLINE void emit_sum(const gdn2_rows_out *out, int64_t t, vf sum) {
 }
 
 STAGE void stage_values(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, const float *dX, const gdn2_head_grad *out) {
+  const gdn2_gate form = head->w.at ? head->rule.write : GDN2_GATE_GIVEN;
   for (int t = 0; t < n; t++) {
     vf dv_sum = v_zero(), dw_sum = v_zero();
     for (int m = 0; m < s.V; m += VL) {
       const int count = s.V - m;
-      const vf dx = v_load(dX + (ptrdiff_t)t * s.Vp + m);
-      emit(&out->dv, t0 + t, m, count, v_mul(row_load(&head->w, t0 + t, m, count), dx), &dv_sum);
-      emit(&out->dw, t0 + t, m, count, v_mul(row_load(&head->v, t0 + t, m, count), dx), &dw_sum);
+      const vf dx = v_load(dX + (ptrdiff_t)t * s.Vp + m), w = row_load(&head->w, t0 + t, m, count);
+      emit(&out->dv, t0 + t, m, count, v_mul(gate_value(form, w), dx), &dv_sum);
+      emit(&out->dw, t0 + t, m, count, gate_chain(form, w, v_mul(row_load(&head->v, t0 + t, m, count), dx)), &dw_sum);
     }
     emit_sum(&out->dw, t0 + t, dw_sum);
   }

@@ -15,12 +15,22 @@ typedef struct {
   vf dq, dk, dg, db;
 } gate_sums;
 
+/* As emit; where the row waits, adds to it. at: the vector's place among the chunk's rows. */
+INLINE void emit_or_add(float *wait, ptrdiff_t at, const gdn2_rows_out *out, int64_t t, int m, int count, vf x, vf *sum) {
+  if (wait)
+    v_store(wait + at, v_add(v_load(wait + at), x));
+  else
+    emit(out, t, m, count, x, sum);
+}
+
 /* dg first, from the first token on: the part that comes from earlier rows and through the chunk. */
 INLINE void gates_vector(gdn2_shape s, const gdn2_head *head, int64_t t0, const gdn2_chunk *chunk, const gdn2_grad *grad, int m,
                          int count, const gdn2_head_grad *out, gate_sums sums[GDN2_CHUNK]) {
   const ptrdiff_t ld = s.Kp;
   const int n = chunk->n;
   const gdn2_keys *keys = &chunk->keys;
+  const gdn2_gate form = head->b.at ? head->rule.erase : GDN2_GATE_GIVEN;
+  const gdn2_wait wait = out->wait;
   vf dg[GDN2_CHUNK], before = v_load(grad->through + m), after = v_zero(), suffix = v_set1(1.0f);
   for (int t = 0; t < n; t++) {
     const ptrdiff_t at = t * ld + m;
@@ -34,12 +44,13 @@ INLINE void gates_vector(gdn2_shape s, const gdn2_head *head, int64_t t0, const 
     after = v_fma(v_load(keys->EQ + n * ld + at), dO_S, after);
     after = v_fma(v_load(keys->EQ + at), dX_S, after);
     const vf de = v_fnma(gamma, dX_S, v_load(grad->de_pair + at));
-    const vf dk = v_fma(row_load(&head->b, t0 + t, m, count), de, v_load(grad->dk_pair + at));
+    const vf b = row_load(&head->b, t0 + t, m, count), db = gate_chain(form, b, v_mul(k, de));
+    const vf dk = v_fma(gate_value(form, b), de, v_load(grad->dk_pair + at));
     const vf dq = v_mul(v_set1(head->scale), v_fma(gamma, dO_S, v_load(grad->dq_pair + at)));
-    emit(&out->dq, t0 + t, m, count, dq, &sums[t].dq);
-    emit(&out->dk, t0 + t, m, count, v_fma(v_load(grad->dKt + at), suffix, dk), &sums[t].dk);
-    emit(&out->db, t0 + t, m, count, v_mul(k, de), &sums[t].db);
-    emit(&out->dg, t0 + t, m, count, v_add(dg[t], after), &sums[t].dg);
+    emit_or_add(wait.dq, at, &out->dq, t0 + t, m, count, dq, &sums[t].dq);
+    emit_or_add(wait.dk, at, &out->dk, t0 + t, m, count, v_fma(v_load(grad->dKt + at), suffix, dk), &sums[t].dk);
+    emit_or_add(wait.db, at, &out->db, t0 + t, m, count, db, &sums[t].db);
+    emit_or_add(wait.dg, at, &out->dg, t0 + t, m, count, v_add(dg[t], after), &sums[t].dg);
     suffix = v_mul(suffix, v_load(keys->alpha + at));
   }
 }
@@ -50,7 +61,7 @@ STAGE void stage_gates(gdn2_shape s, const gdn2_head *head, int64_t t0, const gd
   for (int t = 0; t < chunk->n; t++) sums[t] = (gate_sums){v_zero(), v_zero(), v_zero(), v_zero()};
   for (int m = 0; m < s.K; m += VL) gates_vector(s, head, t0, chunk, grad, m, s.K - m, out, sums);
   for (int t = 0; t < chunk->n; t++) {
-    emit_sum(&out->dg, t0 + t, sums[t].dg);
-    emit_sum(&out->db, t0 + t, sums[t].db);
+    if (!out->wait.dg) emit_sum(&out->dg, t0 + t, sums[t].dg);
+    if (!out->wait.db) emit_sum(&out->db, t0 + t, sums[t].db);
   }
 }

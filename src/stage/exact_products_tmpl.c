@@ -29,38 +29,3 @@ STAGE void stage_update(gdn2_shape s, const gdn2_chunk *c, const float *S0, floa
   else
     product(PRODUCT_SET, ahead, s.K, s.Vp, c->n, Ktail, 1, s.Kp, c->R, s.Vp, gamma_n, S1, s.Vp, S1, s.Vp);
 }
-
-/* The backward's products with S0^T and dS1^T.
- *
- *     dX S0^T, dO S0^T                                               (23)
- *     dKt = R dS1^T                                                  (24)
- *     through = gamma_n rowsum(dS1 S0)                               (28)
- *
- * The state has its values along the vector; these want its keys there. GDN2_PANEL keys at a time are transposed and used while
- * they are in the first-level cache: a transposed copy of the whole state would be written and read through the second. Cost: 3 K
- * V multiply-adds per token, K V a chunk for (28). */
-INLINE void through_panel(gdn2_shape s, const float *St, const float *dSt, const float *gamma_n, float *out) {
-  vf sum[GDN2_PANEL / VL];
-  UNROLL
-  for (int x = 0; x < GDN2_PANEL / VL; x++) sum[x] = v_zero();
-  for (int c = 0; c < s.V; c++) {
-    UNROLL
-    for (int x = 0; x < GDN2_PANEL / VL; x++) {
-      const ptrdiff_t at = (ptrdiff_t)c * GDN2_PANEL + x * VL;
-      sum[x] = v_fma(v_load(St + at), v_load(dSt + at), sum[x]);
-    }
-  }
-  UNROLL
-  for (int x = 0; x < GDN2_PANEL / VL; x++) v_store(out + x * VL, v_mul(v_load(gamma_n + x * VL), sum[x]));
-}
-
-STAGE void stage_back_project(gdn2_shape s, const gdn2_chunk *c, const float *S0, const float *dS, gdn2_grad *grad) {
-  for (int k = 0; k < s.Kp; k += GDN2_PANEL) {
-    const int width = s.K - k < GDN2_PANEL ? s.K - k : GDN2_PANEL;
-    transpose(width, s.V, S0 + (ptrdiff_t)k * s.Vp, s.Vp, grad->panel[0], GDN2_PANEL);
-    transpose(width, s.V, dS + (ptrdiff_t)k * s.Vp, s.Vp, grad->panel[1], GDN2_PANEL);
-    mul_set(2 * c->n, width, s.V, grad->DY, s.Vp, 1, grad->panel[0], GDN2_PANEL, grad->DYS + k, s.Kp);
-    mul_set(c->n, width, s.V, c->R, s.Vp, 1, grad->panel[1], GDN2_PANEL, grad->dKt + k, s.Kp);
-    through_panel(s, grad->panel[0], grad->panel[1], c->keys.gamma_n + k, grad->through + k);
-  }
-}

@@ -7,13 +7,15 @@
 #include "stage/exact_products_tmpl.c"
 #include "stage/exact_solve_tmpl.c"
 #include "stage/exact_adjoint_tmpl.c"
+#include "stage/exact_back_tmpl.c"
 #include "stage/exact_intra_tmpl.c"
 #include "stage/exact_gates_tmpl.c"
+#include "stage/exact_chain_tmpl.c"
 
 #define GDN2_EXACT_STAGES                                                                                                        \
   {                                                                                                                              \
     .state_load = state_load, .state_store = state_store, .scores = stage_scores, .project = stage_project,                      \
     .project_zeros = stage_project_zeros, .update = stage_update, .solve = stage_solve, .output = stage_output,                  \
     .clear = stage_clear, .load_do = stage_load_do, .adjoint_solve = stage_adjoint_solve, .back_project = stage_back_project,    \
-    .intra = stage_intra, .gates = stage_gates, .values = stage_values,                                                          \
+    .intra = stage_intra, .gates = stage_gates, .values = stage_values, .chain = stage_chain, .collect = stage_collect,          \
   }

@@ -85,6 +85,38 @@ static void numbers_that_do_not_fit_are_told(void **state) {
   assert_int_equal(half[2], 0xfc00);
 }
 
+/* Of two neighbours the nearer, though in between float32 would sit exactly half-way. */
+static void float64_is_rounded_once(void **state) {
+  (void)state;
+  const struct {
+    double x;
+    uint16_t f16, bf16;
+  } known[] = {{1 + 0x1p-11, 0x3c00, 0x3f80},
+               {1 + 0x1p-11 + 0x1p-40, 0x3c01, 0x3f80},
+               {1 + 0x1p-11 - 0x1p-40, 0x3c00, 0x3f80},
+               {1 + 3 * 0x1p-11 - 0x1p-40, 0x3c01, 0x3f80},
+               {1 + 0x1p-8, 0x3c04, 0x3f80},
+               {1 + 0x1p-8 + 0x1p-50, 0x3c04, 0x3f81},
+               {-1 - 3 * 0x1p-8 + 0x1p-50, 0xbc0c, 0xbf81},
+               {0x1p-25 + 0x1p-70, 0x0001, 0x3300},
+               {-1e-300, 0x8000, 0x8000}};
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+    uint16_t half, brain;
+    assert_int_equal(io_from_f64(IO_F16, &known[i].x, &half, 1) + io_from_f64(IO_BF16, &known[i].x, &brain, 1), 0);
+    assert_int_equal(half, known[i].f16);
+    assert_int_equal(brain, known[i].bf16);
+  }
+  const double large[] = {65519.999, 65520, 1e39, -1e300, INFINITY, 0x1.ffp127 - 0x1p90};
+  uint16_t half[6], brain[6];
+  float single[6];
+  assert_int_equal(io_from_f64(IO_F16, large, half, 6), 4);
+  assert_int_equal(io_from_f64(IO_BF16, large, brain, 6), 2);
+  assert_int_equal(io_from_f64(IO_F32, large, single, 6), 2);
+  assert_int_equal(half[0], 0x7bff);
+  assert_int_equal(brain[5], 0x7f7f);
+  assert_true(isinf(single[2]) && single[3] < 0);
+}
+
 /* ---- Files ---------------------------------------------------------------------------------------------------------------- */
 
 static char folder[64];
@@ -219,6 +251,7 @@ int main(void) {
       cmocka_unit_test(rounding_is_to_nearest_even),
       cmocka_unit_test(nan_with_a_low_payload_stays_nan),
       cmocka_unit_test(numbers_that_do_not_fit_are_told),
+      cmocka_unit_test(float64_is_rounded_once),
       cmocka_unit_test_setup_teardown(written_tensors_are_read_back, make_folder, remove_folder),
       cmocka_unit_test_setup_teardown(written_arrays_are_read_back, make_folder, remove_folder),
       cmocka_unit_test_setup_teardown(arrays_are_written_all_or_none, make_folder, remove_folder),

@@ -293,49 +293,6 @@ static gdn2_backward_args plain_backward(float *dq) {
   return b;
 }
 
-static void backward_refused(const gdn2_backward_args *b, const float *dq, const char *name) {
-  size_t bytes = 77;
-  expect_sentence(gdn2_backward(b), GDN2_ERR_ARGUMENT, name);
-  if (!names(gdn2_last_error(), "backward")) fail_msg("the sentence does not name the backward: \"%s\"", gdn2_last_error());
-  expect_sentence(gdn2_backward_workspace(b, &bytes), GDN2_ERR_ARGUMENT, name);
-  assert_int_equal(bytes, 77);
-  for (int i = 0; i < 9 * 2 * 7; i++) assert_true(isnan(dq[i]));
-}
-
-static void test_backward_refuses_options(void **state) {
-  (void)state;
-  float *dq = test_floats(9 * 2 * 7), *numbers = test_floats(4 * 9 * 6);
-  for (int i = 0; i < 4 * 9 * 6; i++) numbers[i] = 0.5f;
-  const gdn2_input parameter = {numbers, GDN2_F32, {0}};
-  static const int32_t cu[] = {0, 4, 9};
-  gdn2_backward_args b = plain_backward(dq);
-  b.problem.HV = 4;
-  b.problem.v = b.problem.g = b.problem.b = b.problem.w = b.problem.h0 = (gdn2_input){.data = NULL};
-  b.problem.v = b.d_o = parameter;
-  backward_refused(&b, dq, "HV");
-  b = plain_backward(dq);
-  b.problem.cu_seqlens = cu;
-  b.problem.N = 2;
-  b.problem.h0.data = NULL;
-  backward_refused(&b, dq, "cu_seqlens");
-  for (int form = 1; form <= 2; form++) {
-    b = plain_backward(dq);
-    b.problem.decay = (gdn2_decay)form;
-    b.problem.A_log = parameter;
-    b.problem.lower_bound = -5;
-    backward_refused(&b, dq, "decay");
-    b = plain_backward(dq);
-    b.problem.erase = (gdn2_gate)form;
-    backward_refused(&b, dq, "erase");
-  }
-  b = plain_backward(dq);
-  b.problem.write = GDN2_GATE_SIGMOID;
-  backward_refused(&b, dq, "write");
-  b = plain_backward(dq);
-  b.problem.qk_l2norm = 1;
-  backward_refused(&b, dq, "qk_l2norm");
-}
-
 /* What means the plain rule is taken: HV = H in either map, N = B, gates of as many key heads. */
 static void test_backward_takes_the_plain_rule(void **state) {
   (void)state;
@@ -360,19 +317,9 @@ static void test_backward_takes_the_plain_rule(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      CHECK(test_valid),
-      CHECK(test_heads),
-      CHECK(test_offsets),
-      CHECK(test_wide_offsets),
-      CHECK(test_sequences),
-      CHECK(test_forms),
-      CHECK(test_lower_bound),
-      CHECK(test_missing),
-      CHECK(test_types),
-      CHECK(test_alignment),
-      CHECK(test_strides),
-      CHECK(test_backward_refuses_options),
-      CHECK(test_backward_takes_the_plain_rule),
+      CHECK(test_valid),     CHECK(test_heads),     CHECK(test_offsets),     CHECK(test_wide_offsets),
+      CHECK(test_sequences), CHECK(test_forms),     CHECK(test_lower_bound), CHECK(test_missing),
+      CHECK(test_types),     CHECK(test_alignment), CHECK(test_strides),     CHECK(test_backward_takes_the_plain_rule),
   };
   return TEST_RUN(tests);
 }

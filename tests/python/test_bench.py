@@ -67,8 +67,8 @@ def test_every_combination_once(gdn2):
 
 
 def test_narrow_types_and_grouped_heads(gdn2):
-    found = results(gdn2, "--dtype", "f32,bf16,f16", "--HV", "2,4", *SMALL)
-    assert {(r["dtype"], r["HV"]) for r in found} == {(d, n) for d in ("f32", "bf16", "f16") for n in (2, 4)}
+    found = results(gdn2, "--dtype", "f32,bf16,f16,f64", "--HV", "2,4", *SMALL)
+    assert {(r["dtype"], r["HV"]) for r in found} == {(d, n) for d in ("f32", "bf16", "f16", "f64") for n in (2, 4)}
     for r in found:
         assert_consistent(r)
 

@@ -126,12 +126,56 @@ def test_element_types_of_inputs(gdn2, tmp_path, dtype):
     x = {name: value.astype(dtype) for name, value in sample().items()}
     rounded = {name: value.astype(np.float32) for name, value in x.items()}
     wanted = forward(rounded)[0] | gradients(rounded)
-    assert_close(run(gdn2, tmp_path, x, "--backward"), wanted)
+    y = run(gdn2, tmp_path, x, "--backward")
+    assert all(value.dtype == (np.float64 if dtype == np.float64 else np.float32) for value in y.values())
+    assert_close(y, wanted)
     if dtype == ml_dtypes.bfloat16:
         return
     out = tmp_path / "npy.safetensors"
     done(gdn2("run", *options_of(tmp_path, x), "--backward", "--out", out))
     assert_close(load_file(out), wanted)
+
+
+def wide_sample(rule="gdn2", **sizes):
+    """Numbers that float32 does not have."""
+    r = np.random.default_rng(3)
+    return {name: value * (1 + 1e-8 * r.normal(size=value.shape)) for name, value in sample(rule, **sizes).items()}
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("progress", ["on", "off"])
+def test_float64_inputs_are_computed_in_float64(gdn2, tmp_path, rule, progress):
+    x = wide_sample(rule)
+    y = run(gdn2, tmp_path, x, "--rule", rule, "--backward", "--progress", progress)
+    wanted = forward(x, rule)[0] | gradients(x, rule)
+    assert set(y) == set(wanted)
+    for name, value in wanted.items():
+        assert y[name].dtype == np.float64 and np.linalg.norm(value) > 1e-2
+        assert relative_error(y[name], value) < 1e-14, name
+    single = run(gdn2, tmp_path, {name: value.astype(np.float32) for name, value in x.items()}, "--rule", rule)
+    assert single["o"].dtype == np.float32 and relative_error(single["o"], wanted["o"]) > 1e-9
+    assert "float64" in done(check(gdn2, tmp_path, x, "--rule", rule)).stdout
+    for name, (_, error, _, bound, verdict) in rows(check(gdn2, tmp_path, x, "--rule", rule, "--backward")).items():
+        assert error < bound == 1e-13 and verdict == "yes", name
+
+
+def test_one_float32_input_makes_it_float32(gdn2, tmp_path):
+    x = wide_sample()
+    x["w"] = x["w"].astype(np.float32)
+    y = run(gdn2, tmp_path, x)
+    assert y["o"].dtype == np.float32
+    np.testing.assert_array_equal(y["o"], run(gdn2, tmp_path, {k: v.astype(np.float32) for k, v in x.items()})["o"])
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("f32", np.float32), ("f16", np.float16), ("bf16", ml_dtypes.bfloat16)])
+def test_float64_results_are_rounded_once(gdn2, tmp_path, name, dtype):
+    x = wide_sample()
+    wide = run(gdn2, tmp_path, x, "--backward")
+    narrow = run(gdn2, tmp_path, x, "--backward", "--dtype", name)
+    for key, value in wide.items():
+        wanted = value.astype(dtype)
+        assert narrow[key].dtype == dtype
+        np.testing.assert_array_equal(narrow[key].view(np.uint8), wanted.view(np.uint8), key)
 
 
 @pytest.mark.parametrize(("name", "dtype"), [("f64", np.float64), ("f16", np.float16), ("bf16", ml_dtypes.bfloat16)])

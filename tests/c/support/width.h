@@ -43,6 +43,8 @@ width_buffer width_buffer_new(tensor t, gdn2_dtype dtype, const width_layout *la
 void width_buffer_store(const width_buffer *x, const double *contiguous);
 /* Decoded; bits may be NULL, and is not written for float32. */
 void width_buffer_load(const width_buffer *x, float *contiguous, uint16_t *bits);
+/* Of float64. */
+void width_buffer_load_wide(const width_buffer *x, double *contiguous);
 /* Fails if an element that the strides do not reach was written. */
 void width_buffer_expect_gaps(const width_buffer *x);
 /* Fails if anything at all was written. */
@@ -110,7 +112,7 @@ typedef struct width_call {
   gdn2_forward_args args;
 } width_call;
 
-/* Inputs packed and locked, outputs marked. */
+/* Inputs packed and locked, outputs marked; h_final is float64 where o is. */
 width_call width_call_new(const width_case *c, gdn2_dtype o_dtype, const width_layout *layout);
 
 typedef struct width_result {
@@ -133,6 +135,10 @@ tensor width_h_tensor(const width_case *c);
 typedef struct width_truth {
   double *o, *h_final;
 } width_truth;
+
+/* An input of one sequence (B = 1, no cu) as the recurrence takes it, [T,HV,K or V]: gates finished, rows normalised, heads
+ * repeated, an absent gate neutral. */
+double *width_finished(const width_case *c, int input);
 
 /* ref_forward on each sequence of the expanded problem; tokens of no sequence: 0. */
 width_truth width_oracle(const width_case *c);

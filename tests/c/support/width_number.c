@@ -20,6 +20,7 @@ static format format_of(gdn2_dtype dtype) {
       [GDN2_F32] = {"float32", 24, -126, FLT_MAX},
       [GDN2_BF16] = {"bfloat16", 8, -126, 255.0 / 128 * 0x1p127},
       [GDN2_F16] = {"float16", 11, -14, 65504},
+      [GDN2_F64] = {"float64", 53, -1022, DBL_MAX},
   };
   return all[dtype];
 }
@@ -66,20 +67,22 @@ double width_decode(gdn2_dtype dtype, uint16_t bits) {
 
 const width_layout width_contiguous = {{0, 1, 2, 3}, {0, 1, 2, 3}, {0, 0, 0, 0}, {1, 1, 1, 1}, TEST_AT_END};
 
-static size_t size_of(gdn2_dtype dtype) { return dtype == GDN2_F32 ? 4 : 2; }
+static bool is_half(gdn2_dtype dtype) { return dtype == GDN2_BF16 || dtype == GDN2_F16; }
+static size_t size_of(gdn2_dtype dtype) { return dtype == GDN2_F64 ? 8 : dtype == GDN2_F32 ? 4 : 2; }
+
+/* The bytes of the mark of one element. */
+static const void *mark_of(gdn2_dtype dtype) {
+  static const uint32_t words[] = {TEST_POISON, TEST_POISON};
+  static const uint16_t half = MARK_16;
+  return is_half(dtype) ? (const void *)&half : words;
+}
 
 static void mark_all(const width_buffer *x) {
-  const uint32_t word = TEST_POISON;
-  const uint16_t half = MARK_16;
-  for (size_t i = 0; i < x->span; i++)
-    memcpy(x->low + i * size_of(x->dtype), x->dtype == GDN2_F32 ? (const void *)&word : &half, size_of(x->dtype));
+  for (size_t i = 0; i < x->span; i++) memcpy(x->low + i * size_of(x->dtype), mark_of(x->dtype), size_of(x->dtype));
 }
 
 static bool is_marked(const width_buffer *x, size_t i) {
-  uint32_t word;
-  uint16_t half;
-  if (x->dtype == GDN2_F32) return memcpy(&word, x->low + 4 * i, 4), word == TEST_POISON;
-  return memcpy(&half, x->low + 2 * i, 2), half == MARK_16;
+  return memcmp(x->low + i * size_of(x->dtype), mark_of(x->dtype), size_of(x->dtype)) == 0;
 }
 
 width_buffer width_buffer_new(tensor t, gdn2_dtype dtype, const width_layout *layout, bool is_state, bool per_head) {
@@ -115,9 +118,15 @@ static size_t place_of(const width_buffer *x, size_t i) {
 void width_buffer_store(const width_buffer *x, const double *contiguous) {
   for (size_t i = 0; i < tensor_count(&x->t); i++) {
     const float single = (float)contiguous[i];
-    const uint16_t half = x->dtype == GDN2_F32 ? 0 : width_encode(x->dtype, contiguous[i]);
-    memcpy(x->low + place_of(x, i) * size_of(x->dtype), x->dtype == GDN2_F32 ? (const void *)&single : &half, size_of(x->dtype));
+    const uint16_t half = is_half(x->dtype) ? width_encode(x->dtype, contiguous[i]) : 0;
+    const void *const bytes[] = {&single, &half, &half, &contiguous[i]};
+    memcpy(x->low + place_of(x, i) * size_of(x->dtype), bytes[x->dtype], size_of(x->dtype));
   }
+}
+
+void width_buffer_load_wide(const width_buffer *x, double *contiguous) {
+  assert_int_equal(x->dtype, GDN2_F64);
+  for (size_t i = 0; i < tensor_count(&x->t); i++) memcpy(contiguous + i, x->low + 8 * place_of(x, i), 8);
 }
 
 void width_buffer_load(const width_buffer *x, float *contiguous, uint16_t *bits) {

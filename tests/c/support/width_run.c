@@ -54,7 +54,7 @@ width_call width_call_new(const width_case *c, gdn2_dtype o_dtype, const width_l
     test_lock(call.in[i].base);
   }
   call.o = width_buffer_new(width_o_tensor(c), o_dtype, layout, false, false);
-  call.h_final = width_buffer_new(width_h_tensor(c), GDN2_F32, layout, true, false);
+  call.h_final = width_buffer_new(width_h_tensor(c), o_dtype == GDN2_F64 ? GDN2_F64 : GDN2_F32, layout, true, false);
   call.args = (gdn2_forward_args){.struct_size = sizeof call.args,
                                   .problem = problem_of(c, &call),
                                   .o = width_output(&call.o),
@@ -112,7 +112,7 @@ static double finished(const width_case *c, int input, int64_t t, int64_t j, int
   return x;
 }
 
-static double *finished_array(const width_case *c, int input) {
+double *width_finished(const width_case *c, int input) {
   const int64_t channels = input == W_V || input == W_W ? c->V : c->K;
   double *array = test_doubles((size_t)(c->T * c->HV * channels)), *to = array;
   for (int64_t t = 0; t < c->T; t++)
@@ -131,12 +131,12 @@ static void solve(const width_case *c, double *o, double *h_final) {
                          .H = c->HV,
                          .K = c->K,
                          .V = c->V,
-                         .q = finished_array(c, W_Q),
-                         .k = finished_array(c, W_K),
-                         .v = finished_array(c, W_V),
-                         .g = finished_array(c, W_G),
-                         .b = finished_array(c, W_B),
-                         .w = finished_array(c, W_W),
+                         .q = width_finished(c, W_Q),
+                         .k = width_finished(c, W_K),
+                         .v = width_finished(c, W_V),
+                         .g = width_finished(c, W_G),
+                         .b = width_finished(c, W_B),
+                         .w = width_finished(c, W_W),
                          .h0 = c->in[W_H0],
                          .scale = c->scale ? *c->scale : 1 / sqrt((double)c->K)};
   assert_int_equal(ref_forward(&p, o, h_final), 0);
