@@ -4,6 +4,7 @@
 
 static const char *axis_name(const gdn2_expect *e, int axis) {
   static const char *const token[] = {"batch", "time", "head", "channel"}, *const state[] = {"batch", "head", "key", "value"};
+  if (e->axes) return e->axes[axis];
   return e->state ? state[axis] : token[axis];
 }
 
@@ -70,7 +71,9 @@ static gdn2_status check_distinct(const gdn2_expect *e, const int64_t stride[4])
 
 static gdn2_status check_common(gdn2_dtype dtype, const void *data, const int64_t given[4], const gdn2_expect *e,
                                 int64_t stride[4]) {
-  if (dtype != GDN2_F32 && (e->only_f32 || (dtype != GDN2_BF16 && dtype != GDN2_F16)))
+  if (e->only_f64 && dtype != GDN2_F64)
+    return gdn2_fail(GDN2_ERR_DTYPE, "%s: dtype is %d; it must be GDN2_F64 (3), as that of x", e->name, (int)dtype);
+  if (!e->only_f64 && dtype != GDN2_F32 && (e->only_f32 || (dtype != GDN2_BF16 && dtype != GDN2_F16)))
     return gdn2_fail(GDN2_ERR_DTYPE, "%s: dtype is %d; it must be GDN2_F32 (0)%s", e->name, (int)dtype,
                      e->only_f32 ? "" : ", GDN2_BF16 (1) or GDN2_F16 (2)");
   const int size = (int)gdn2_dtype_size(dtype);

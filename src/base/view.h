@@ -48,7 +48,7 @@ typedef struct gdn2_state_out {
   int64_t key_step, value_step;
 } gdn2_state_out;
 
-static inline int64_t gdn2_dtype_size(gdn2_dtype dtype) { return dtype == GDN2_F32 ? 4 : 2; }
+static inline int64_t gdn2_dtype_size(gdn2_dtype dtype) { return dtype == GDN2_F32 ? 4 : dtype == GDN2_F64 ? 8 : 2; }
 
 /* Tokens are counted from `start`, the first token of the sequence. */
 static inline gdn2_rows gdn2_view_rows(const gdn2_view *x, int64_t batch, int64_t start, int64_t head, float absent) {
