@@ -122,10 +122,12 @@ STAGE void conv_dstate(const gdn2_conv_panel *p, const gdn2_conv_run *run, const
   grid_write(to, p->W - 1, p->channels, (const float(*)[CONV_ROOM])d);
 }
 
+/* The last W-1 tokens of a sequence go the slow way whether dstate_final is given or not: the order of the sums is the same then.
+ */
 INLINE int conv_is_quick(const gdn2_conv_panel *p, const gdn2_conv_run *run, const gdn2_conv_grad *grad, int64_t t, int count) {
   const gdn2_dtype dtype = run->x.dtype;
   const int same = grad->dy.at && grad->dy.dtype == dtype && (!grad->dx.at || grad->dx.dtype == dtype) && dtype != GDN2_F16;
-  return same && count == CONV_BLOCK && (!grad->dstate_final.at || t + CONV_BLOCK <= run->length - (p->W - 1));
+  return same && count == CONV_BLOCK && t + CONV_BLOCK <= run->length - (p->W - 1);
 }
 
 STAGE void conv_walk_back(const gdn2_conv_panel *p, const gdn2_conv_run *run, const gdn2_conv_grad *grad, conv_back_room *room) {
