@@ -11,9 +11,8 @@ typedef struct {
 
 /* The slope of z sigmoid(z). */
 INLINE vf silu_slope(vf z) {
-  const vf e = v_exp(v_sub(v_zero(), v_abs(z))), r = v_div(v_set1(1.0f), v_add(v_set1(1.0f), e)), q = v_mul(e, r);
-  const vm right = v_le(v_zero(), z);
-  const vf s = v_select(right, r, q), rest = v_select(right, q, r); /* rest: 1 - s */
+  vf rest;
+  const vf s = gate_sigmoids(z, &rest);
   return v_fma(v_mul(z, s), rest, s);
 }
 

@@ -37,27 +37,62 @@ typedef struct {
   float past[GDN2_CONV_PAST][CONV_ROOM]; /* the W-1 inputs before token 0 */
 } conv_room;
 
+/* A grid whose channels lie one behind the other, from and to rows of taps; with a constant number of them. */
+INLINE void grid_split(int taps, int channels, const float *flat, float (*to)[CONV_ROOM]) {
+  for (int m = 0; m < channels; m++)
+    for (int j = 0; j < taps; j++) to[j][m] = flat[m * taps + j];
+}
+INLINE void grid_join(int taps, int channels, const float (*from)[CONV_ROOM], float *flat) {
+  for (int m = 0; m < channels; m++)
+    for (int j = 0; j < taps; j++) flat[m * taps + j] = from[j][m];
+}
+
+STAGE void grid_read_flat(gdn2_conv_grid from, int taps, int channels, float (*to)[CONV_ROOM]) {
+  float flat[GDN2_CONV_MAX_WIDTH * GDN2_CONV_PANEL + VL];
+  const int count = taps * channels;
+  for (int i = 0; i < count; i += VL) v_store(flat + i, any_load(from.dtype, from.at, i, count - i));
+  if (taps == 2) grid_split(2, channels, flat, to);
+  if (taps == 3) grid_split(3, channels, flat, to);
+  if (taps == 4) grid_split(4, channels, flat, to);
+}
+
+STAGE void grid_write_flat(gdn2_conv_grid_out to, int taps, int channels, const float (*from)[CONV_ROOM]) {
+  float flat[GDN2_CONV_PAST * GDN2_CONV_PANEL + VL];
+  const int count = taps * channels;
+  if (taps == 2) grid_join(2, channels, from, flat);
+  if (taps == 3) grid_join(3, channels, from, flat);
+  for (int i = 0; i < count; i += VL) any_store(to.dtype, to.at, i, v_load(flat + i), count - i);
+}
+
+/* Row j of a grid whose channels lie `channel` apart. */
+INLINE void grid_read_row(gdn2_conv_grid from, const char *at, int channels, float *to) {
+  if (from.channel == 1)
+    for (int m = 0; m < channels; m += VL) v_store(to + m, any_load(from.dtype, at, m, channels - m));
+  else
+    for (int m = 0; m < channels; m++) to[m] = gdn2_number_at(at + m * from.channel * gdn2_dtype_size(from.dtype), from.dtype);
+}
+INLINE void grid_write_row(gdn2_conv_grid_out to, char *at, int channels, const float *from) {
+  if (to.channel == 1)
+    for (int m = 0; m < channels; m += VL) any_store(to.dtype, at, m, v_load(from + m), channels - m);
+  else
+    for (int m = 0; m < channels; m++) gdn2_number_to(at + m * to.channel * gdn2_dtype_size(to.dtype), to.dtype, from[m]);
+}
+
 /* Numbers of a grid, tap by tap: row j of `to` is tap j. */
 STAGE void grid_read(gdn2_conv_grid from, int taps, int channels, float (*to)[CONV_ROOM]) {
-  for (int j = 0; j < taps; j++) {
-    const char *at = from.at ? from.at + j * from.tap * gdn2_dtype_size(from.dtype) : NULL;
+  for (int j = 0; j < taps; j++)
     for (int m = 0; m < channels; m += VL) v_store(to[j] + m, v_zero());
-    if (from.at && from.channel == 1)
-      for (int m = 0; m < channels; m += VL) v_store(to[j] + m, any_load(from.dtype, at, m, channels - m));
-    else if (from.at)
-      for (int m = 0; m < channels; m++)
-        to[j][m] = gdn2_number_at(at + m * from.channel * gdn2_dtype_size(from.dtype), from.dtype);
-  }
+  if (from.at && from.tap == 1 && from.channel == taps && taps > 1)
+    grid_read_flat(from, taps, channels, to);
+  else if (from.at)
+    for (int j = 0; j < taps; j++) grid_read_row(from, from.at + j * from.tap * gdn2_dtype_size(from.dtype), channels, to[j]);
 }
 
 STAGE void grid_write(gdn2_conv_grid_out to, int taps, int channels, const float (*from)[CONV_ROOM]) {
-  for (int j = 0; j < taps; j++) {
-    char *at = to.at + j * to.tap * gdn2_dtype_size(to.dtype);
-    if (to.channel == 1)
-      for (int m = 0; m < channels; m += VL) any_store(to.dtype, at, m, v_load(from[j] + m), channels - m);
-    else
-      for (int m = 0; m < channels; m++) gdn2_number_to(at + m * to.channel * gdn2_dtype_size(to.dtype), to.dtype, from[j][m]);
-  }
+  if (to.tap == 1 && to.channel == taps && taps > 1)
+    grid_write_flat(to, taps, channels, from);
+  else
+    for (int j = 0; j < taps; j++) grid_write_row(to, to.at + j * to.tap * gdn2_dtype_size(to.dtype), channels, from[j]);
 }
 
 INLINE void conv_prepare(const gdn2_conv_panel *p, const gdn2_conv_run *run, conv_room *room) {
@@ -67,22 +102,43 @@ INLINE void conv_prepare(const gdn2_conv_panel *p, const gdn2_conv_run *run, con
   if (run->first == 0) grid_read(run->state, p->W - 1, p->channels, room->past);
 }
 
-/* The taps of a vector of channels, and the W-1 inputs before token t. */
+/* Rows of a block: inputs x[0] to x[W-2] are those before its first token. The addresses are made once, for the panel's first
+ * channel: a vector store may alias anything, so what is behind a pointer would be read again after each. */
+typedef struct {
+  const char *x[GDN2_CONV_PAST + CONV_BLOCK];
+  char *y[CONV_BLOCK];
+} conv_rows;
+
+INLINE conv_rows conv_rows_at(int W, const gdn2_rows *x, const gdn2_rows_out *y, int64_t t, int count) {
+  conv_rows rows;
+  UNROLL
+  for (int i = 0; i < W - 1 + count; i++) rows.x[i] = x->at + (t - (W - 1) + i) * x->step * gdn2_dtype_size(x->dtype);
+  UNROLL
+  for (int i = 0; i < count; i++) rows.y[i] = y->at + (t + i) * y->step * gdn2_dtype_size(y->dtype);
+  return rows;
+}
+
+/* The taps of a vector of channels, and the W-1 inputs before a token. */
 typedef struct {
   vf w[GDN2_CONV_MAX_WIDTH], bias, x[GDN2_CONV_PAST];
 } conv_column;
 
-INLINE vf conv_input(gdn2_dtype dtype, const gdn2_rows *x, const conv_room *room, int W, int64_t t, int m, int n) {
-  return t < 0 ? v_load(room->past[t + W - 1] + m) : any_load(dtype, x->at, t * x->step + m, n);
-}
-
-INLINE conv_column conv_column_at(int W, gdn2_dtype dtype, const gdn2_rows *x, const conv_room *room, int64_t t, int m, int n) {
+INLINE conv_column conv_taps_at(int W, const conv_room *room, int m) {
   conv_column c;
   UNROLL
   for (int j = 0; j < W; j++) c.w[j] = v_load(room->taps[j] + m);
   c.bias = v_load(room->bias + m);
+  return c;
+}
+
+/* The same with the inputs before token t, wherever they are. */
+INLINE conv_column conv_column_at(int W, gdn2_dtype dtype, const gdn2_rows *x, const conv_room *room, int64_t t, int m, int n) {
+  conv_column c = conv_taps_at(W, room, m);
   UNROLL
-  for (int j = 0; j < W - 1; j++) c.x[j] = conv_input(dtype, x, room, W, t - (W - 1) + j, m, n);
+  for (int j = 0; j < W - 1; j++) {
+    const int64_t at = t - (W - 1) + j;
+    c.x[j] = at < 0 ? v_load(room->past[at + W - 1] + m) : any_load(dtype, x->at, at * x->step + m, n);
+  }
   return c;
 }
 
@@ -98,64 +154,88 @@ INLINE vf conv_next(int W, conv_column *c, vf x) {
   return z;
 }
 
-/* One vector of channels over the tokens t .. t+count-1. */
-INLINE void conv_tokens(int W, int silu, gdn2_dtype from, gdn2_dtype to, const gdn2_rows *x, const gdn2_rows_out *y,
-                        const conv_room *room, int64_t t, int count, int m, int n) {
-  conv_column c = conv_column_at(W, from, x, room, t, m, n);
-  UNROLL
-  for (int i = 0; i < count; i++) {
-    const vf z = conv_next(W, &c, any_load(from, x->at, (t + i) * x->step + m, n));
-    any_store(to, y->at, (t + i) * y->step + m, silu ? v_mul(z, v_sigmoid(z)) : z, n);
-  }
-}
+INLINE vf conv_value(int silu, vf z) { return silu ? v_mul(z, gate_sigmoid(z)) : z; }
 
-/* Full blocks of whole vectors in code made for the types; the rest by the same arithmetic in code for any. */
-INLINE void conv_block(int W, gdn2_dtype from, gdn2_dtype to, const gdn2_conv_panel *p, const gdn2_rows *x,
-                       const gdn2_rows_out *y, const conv_room *room, int64_t t) {
-  int m = 0;
-  if (p->silu)
-    for (; m + VL <= p->channels; m += VL) conv_tokens(W, 1, from, to, x, y, room, t, CONV_BLOCK, m, VL);
-  else
-    for (; m + VL <= p->channels; m += VL) conv_tokens(W, 0, from, to, x, y, room, t, CONV_BLOCK, m, VL);
-}
-
-STAGE void conv_block_any(const gdn2_conv_panel *p, const gdn2_rows *x, const gdn2_rows_out *y, const conv_room *room, int64_t t,
-                          int count, int m) {
-  for (; m < p->channels; m += VL)
-    for (int i = 0; i < count; i++) {
-      const int n = p->channels - m;
-      if (p->W == 2) conv_tokens(2, p->silu, x->dtype, y->dtype, x, y, room, t + i, 1, m, n);
-      if (p->W == 3) conv_tokens(3, p->silu, x->dtype, y->dtype, x, y, room, t + i, 1, m, n);
-      if (p->W == 4) conv_tokens(4, p->silu, x->dtype, y->dtype, x, y, room, t + i, 1, m, n);
+/* A full block of a type and of whole vectors that does not look into the state. */
+INLINE void conv_block(int W, int silu, gdn2_dtype dtype, int channels, const gdn2_rows *x, const gdn2_rows_out *y,
+                       const conv_room *room, int64_t t) {
+  const conv_rows rows = conv_rows_at(W, x, y, t, CONV_BLOCK);
+  for (int m = 0; m + VL <= channels; m += VL) {
+    conv_column c = conv_taps_at(W, room, m);
+    UNROLL
+    for (int j = 0; j < W - 1; j++) c.x[j] = any_load(dtype, rows.x[j], m, VL);
+    UNROLL
+    for (int i = 0; i < CONV_BLOCK; i++) {
+      const vf z = conv_next(W, &c, any_load(dtype, rows.x[W - 1 + i], m, VL));
+      any_store(dtype, rows.y[i], m, conv_value(silu, z), VL);
     }
+  }
 }
 
-#define CONV_BLOCK_OF(NAME, DTYPE)                                                                                               \
-  STAGE void NAME(const gdn2_conv_panel *p, const gdn2_rows *x, const gdn2_rows_out *y, const conv_room *room, int64_t t) {      \
-    if (p->W == 2) conv_block(2, DTYPE, DTYPE, p, x, y, room, t);                                                                \
-    if (p->W == 3) conv_block(3, DTYPE, DTYPE, p, x, y, room, t);                                                                \
-    if (p->W == 4) conv_block(4, DTYPE, DTYPE, p, x, y, room, t);                                                                \
+/* One token of any type, anywhere, from channel m on: the same arithmetic. */
+INLINE void conv_token(int W, const gdn2_conv_panel *p, const gdn2_rows *x, const gdn2_rows_out *y, const conv_room *room,
+                       int64_t t, int m) {
+  for (; m < p->channels; m += VL) {
+    const int n = p->channels - m;
+    conv_column c = conv_column_at(W, x->dtype, x, room, t, m, n);
+    const vf z = conv_next(W, &c, any_load(x->dtype, x->at, t * x->step + m, n));
+    any_store(y->dtype, y->at, t * y->step + m, conv_value(p->silu, z), n);
   }
-CONV_BLOCK_OF(conv_block_f32, GDN2_F32)
-CONV_BLOCK_OF(conv_block_bf16, GDN2_BF16)
+}
+
+STAGE void conv_token_any(const gdn2_conv_panel *p, const gdn2_rows *x, const gdn2_rows_out *y, const conv_room *room, int64_t t,
+                          int m) {
+  if (p->W == 2) conv_token(2, p, x, y, room, t, m);
+  if (p->W == 3) conv_token(3, p, x, y, room, t, m);
+  if (p->W == 4) conv_token(4, p, x, y, room, t, m);
+}
+
+#define CONV_BLOCK_OF(NAME, W, DTYPE)                                                                                            \
+  STAGE void NAME(const gdn2_conv_panel *p, const gdn2_rows *x, const gdn2_rows_out *y, const conv_room *room, int64_t t) {      \
+    if (p->silu)                                                                                                                 \
+      conv_block(W, 1, DTYPE, p->channels, x, y, room, t);                                                                       \
+    else                                                                                                                         \
+      conv_block(W, 0, DTYPE, p->channels, x, y, room, t);                                                                       \
+  }
+CONV_BLOCK_OF(conv_block_2_f32, 2, GDN2_F32)
+CONV_BLOCK_OF(conv_block_3_f32, 3, GDN2_F32)
+CONV_BLOCK_OF(conv_block_4_f32, 4, GDN2_F32)
+CONV_BLOCK_OF(conv_block_2_bf16, 2, GDN2_BF16)
+CONV_BLOCK_OF(conv_block_3_bf16, 3, GDN2_BF16)
+CONV_BLOCK_OF(conv_block_4_bf16, 4, GDN2_BF16)
+
+typedef void conv_block_fn(const gdn2_conv_panel *p, const gdn2_rows *x, const gdn2_rows_out *y, const conv_room *room,
+                           int64_t t);
+
+/* The code for full blocks of these types; NULL: there is none. */
+INLINE conv_block_fn *conv_block_for(int W, gdn2_dtype from, gdn2_dtype to) {
+  static conv_block_fn *const f32[] = {conv_block_2_f32, conv_block_3_f32, conv_block_4_f32};
+  static conv_block_fn *const bf16[] = {conv_block_2_bf16, conv_block_3_bf16, conv_block_4_bf16};
+  if (from != to || from == GDN2_F16) return NULL;
+  return (from == GDN2_F32 ? f32 : bf16)[W - GDN2_CONV_MIN_WIDTH];
+}
 
 STAGE void conv_outputs(const gdn2_conv_panel *p, const gdn2_conv_run *run, gdn2_rows_out y, const conv_room *room) {
-  const int whole = p->channels / VL * VL, fast = run->x.dtype == y.dtype && y.dtype != GDN2_F16;
-  for (int64_t t = run->first, end = run->first + run->count; t < end; t += CONV_BLOCK) {
-    const int count = end - t < CONV_BLOCK ? (int)(end - t) : CONV_BLOCK;
-    const int quick = fast && count == CONV_BLOCK;
-    if (quick && y.dtype == GDN2_F32) conv_block_f32(p, &run->x, &y, room, t);
-    if (quick && y.dtype == GDN2_BF16) conv_block_bf16(p, &run->x, &y, room, t);
-    conv_block_any(p, &run->x, &y, room, t, count, quick ? whole : 0);
+  conv_block_fn *block = conv_block_for(p->W, run->x.dtype, y.dtype);
+  const int whole = p->channels / VL * VL;
+  for (int64_t t = run->first, end = run->first + run->count; t < end;) {
+    const int quick = block && t >= p->W - 1 && t + CONV_BLOCK <= end, count = quick ? CONV_BLOCK : 1;
+    if (quick) block(p, &run->x, &y, room, t);
+    for (int i = 0; i < count && !(quick && whole == p->channels); i++)
+      conv_token_any(p, &run->x, &y, room, t + i, quick ? whole : 0);
+    t += count;
   }
 }
 
 /* The last W-1 inputs of the whole sequence, those before it counted in. */
 STAGE void conv_keep(const gdn2_conv_panel *p, const gdn2_conv_run *run, const conv_room *room, gdn2_conv_grid_out to) {
   float last[GDN2_CONV_PAST][CONV_ROOM];
-  for (int j = 0; j < p->W - 1; j++)
+  for (int j = 0; j < p->W - 1; j++) {
+    const int64_t t = run->length - (p->W - 1) + j;
     for (int m = 0; m < p->channels; m += VL)
-      v_store(last[j] + m, conv_input(run->x.dtype, &run->x, room, p->W, run->length - (p->W - 1) + j, m, p->channels - m));
+      v_store(last[j] + m, t < 0 ? v_load(room->past[t + p->W - 1] + m)
+                                 : any_load(run->x.dtype, run->x.at, t * run->x.step + m, p->channels - m));
+  }
   grid_write(to, p->W - 1, p->channels, (const float(*)[CONV_ROOM])last);
 }
 

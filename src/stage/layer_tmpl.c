@@ -1,4 +1,5 @@
 /* The stages of the layer parts. */
+#include "stage/gate_tmpl.c"
 #include "stage/conv_tmpl.c"
 #include "stage/conv_backward_tmpl.c"
 #include "stage/conv_f64_tmpl.c"

@@ -64,7 +64,7 @@ INLINE vf norm_weight(const gdn2_norm_rule *rule, int64_t m, int n) {
 /* ---- Forward -------------------------------------------------------------------------------------------------------------- */
 
 INLINE vf norm_gate(gdn2_norm_gate gate, vf y, vf z) {
-  const vf s = v_sigmoid(z);
+  const vf s = gate_sigmoid(z);
   return v_mul(y, gate == GDN2_NORM_SILU ? v_mul(z, s) : s);
 }
 
@@ -117,9 +117,8 @@ typedef struct {
 
 /* gate(z), and its slope. */
 INLINE vf norm_gate_slope(gdn2_norm_gate gate, vf z, vf *slope) {
-  const vf e = v_exp(v_sub(v_zero(), v_abs(z))), a = v_div(v_set1(1.0f), v_add(v_set1(1.0f), e)), b = v_mul(e, a);
-  const vm right = v_le(v_zero(), z);
-  const vf s = v_select(right, a, b), rest = v_select(right, b, a), curve = v_mul(s, rest);
+  vf rest;
+  const vf s = gate_sigmoids(z, &rest), curve = v_mul(s, rest);
   *slope = gate == GDN2_NORM_SILU ? v_fma(z, curve, s) : curve;
   return gate == GDN2_NORM_SILU ? v_mul(z, s) : s;
 }
