@@ -6,7 +6,7 @@
 #include "gdn2.h"
 
 /* Channels of a panel at most: its taps, sums and a few rows of each tensor stay in the first-level cache. */
-#define GDN2_CONV_PANEL 256
+#define GDN2_CONV_PANEL 512
 #define GDN2_CONV_PAST (GDN2_CONV_MAX_WIDTH - 1)
 /* Sums of a channel in the backward: one for each tap, one for the bias. */
 #define GDN2_CONV_SUMS (GDN2_CONV_MAX_WIDTH + 1)

@@ -160,6 +160,8 @@ INLINE vf conv_value(int silu, vf z) { return silu ? v_mul(z, gate_sigmoid(z)) :
 INLINE void conv_block(int W, int silu, gdn2_dtype dtype, int channels, const gdn2_rows *x, const gdn2_rows_out *y,
                        const conv_room *room, int64_t t) {
   const conv_rows rows = conv_rows_at(W, x, y, t, CONV_BLOCK);
+  const ptrdiff_t x_ahead = CONV_BLOCK * x->step * gdn2_dtype_size(dtype),
+                  y_ahead = CONV_BLOCK * y->step * gdn2_dtype_size(dtype);
   for (int m = 0; m + VL <= channels; m += VL) {
     conv_column c = conv_taps_at(W, room, m);
     UNROLL
@@ -168,6 +170,11 @@ INLINE void conv_block(int W, int silu, gdn2_dtype dtype, int channels, const gd
     for (int i = 0; i < CONV_BLOCK; i++) {
       const vf z = conv_next(W, &c, any_load(dtype, rows.x[W - 1 + i], m, VL));
       any_store(dtype, rows.y[i], m, conv_value(silu, z), VL);
+    }
+    UNROLL
+    for (int i = 0; i < CONV_BLOCK; i++) {
+      __builtin_prefetch(rows.x[W - 1 + i] + x_ahead + m * gdn2_dtype_size(dtype), 0, 3);
+      __builtin_prefetch(rows.y[i] + y_ahead + m * gdn2_dtype_size(dtype), 1, 3);
     }
   }
 }

@@ -76,7 +76,7 @@ static void test_long_in_place(void **state) {
   (void)state;
   static const int64_t cu[] = {0, 254, 255, 513, 900};
   for (int64_t threads = 1; threads <= 7; threads += 3) {
-    conv_case c = conv_new(20, GDN2_F32, 1, 900, 300, W, 1);
+    conv_case c = conv_new(20, GDN2_F32, 1, 900, 600, W, 1);
     conv_cut(&c, cu, 4, 21);
     const conv_result apart = conv_run_forward(&c, two);
     slab x = slab_new(conv_in_tensor(&c, C_X), GDN2_F32, NULL), w = slab_new(conv_in_tensor(&c, C_WEIGHT), GDN2_F32, NULL);
@@ -85,7 +85,7 @@ static void test_long_in_place(void **state) {
     slab_put(&x, c.in[C_X]), slab_put(&w, c.in[C_WEIGHT]), slab_put(&s, c.in[C_STATE]), slab_put(&b, c.in[C_BIAS]);
     gdn2_conv_forward_args args = {.struct_size = sizeof args, .y = slab_output(&y), .state_final = slab_output(&s)};
     args.exec.threads = (int)threads;
-    args.problem = (gdn2_conv_problem){.B = 1, .T = 900, .D = 300, .W = W, .silu = 1, .x = slab_input(&x), .cu_seqlens = cu};
+    args.problem = (gdn2_conv_problem){.B = 1, .T = 900, .D = 600, .W = W, .silu = 1, .x = slab_input(&x), .cu_seqlens = cu};
     args.problem.weight = slab_input(&w), args.problem.bias = slab_input(&b), args.problem.state = slab_input(&s);
     args.problem.cu_seqlens_type = GDN2_I64, args.problem.N = 4;
     if (gdn2_conv_forward(&args) != GDN2_OK) fail_msg("%s", gdn2_last_error());

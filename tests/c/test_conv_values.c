@@ -9,10 +9,10 @@ static void check(const conv_case *c) {
   conv_expect_right(c, &got, &want);
 }
 
-/* Sizes around the vectors (4, 8, 16), the panel (256 channels), the block (4 tokens) and the window (256 tokens). */
-static const int64_t sizes[][3] = {{2, 37, 5},  {3, 5, 16},   {1, 8, 17},   {2, 4, 31},  {1, 11, 33}, {1, 9, 255},
-                                   {2, 6, 256}, {1, 7, 257},  {1, 13, 530}, {1, 255, 3}, {2, 256, 4}, {3, 257, 7},
-                                   {1, 261, 9}, {1, 700, 20}, {70, 4, 3},   {1, 1, 1},   {300, 1, 2}};
+/* Sizes around the vectors (4, 8, 16), the panel (512 channels), the block (4 tokens) and the window (256 tokens). */
+static const int64_t sizes[][3] = {{2, 37, 5},  {3, 5, 16},   {1, 8, 17},    {2, 4, 31},  {1, 11, 33}, {1, 9, 511},
+                                   {2, 6, 512}, {1, 7, 513},  {1, 13, 1030}, {1, 255, 3}, {2, 256, 4}, {3, 257, 7},
+                                   {1, 261, 9}, {1, 700, 20}, {70, 4, 3},    {1, 1, 1},   {300, 1, 2}};
 
 static void run_sizes(gdn2_dtype dtype) {
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {

@@ -8,7 +8,7 @@ static const gdn2_exec one = {.threads = 1};
 static void test_threads(void **state) {
   (void)state;
   for (int type = GDN2_F32; type <= GDN2_F64; type++) {
-    const norm_case c = norm_new(10, (gdn2_dtype)type, 3, 350, 2, 65);
+    const norm_case c = norm_new(10, (gdn2_dtype)type, 3, 180, 2, 65);
     const norm_result want = norm_run(&c, one);
     const int threads[] = {2, 7};
     for (int n = 0; n < 2; n++) {
