@@ -1,7 +1,7 @@
 /* gdn2_layer.h - the parts around the rule in a layer; included by gdn2.h, or on its own.
  *
- *   causal depthwise convolution   gdn2_conv_forward, gdn2_conv_backward      equations (39) to (42) of docs/math.md
- *   RMS norm, with or without gate gdn2_norm_forward, gdn2_norm_backward      equations (43) to (46)
+ *   causal depthwise convolution   gdn2_conv_forward, gdn2_conv_backward      equations (L1) to (L4) of docs/math.md
+ *   RMS norm, with or without gate gdn2_norm_forward, gdn2_norm_backward      equations (L5) to (L8)
  *
  * Tensors, strides, threads, instruction sets and errors are as gdn2.h says: four strides for [batch, time, head, channel], four
  * zeros for contiguous, the channel stride 1. Element types: float32, bfloat16 and float16 in any mixture, with arithmetic in

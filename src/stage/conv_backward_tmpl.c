@@ -1,5 +1,5 @@
-/* The convolution's backward in float32: equations (40) to (42), from the last token of a run to the first, so that dz of the W-1
- * tokens behind a block is at hand when (41) asks for it. A run that does not end its sequence begins with the dz of the W-1
+/* The convolution's backward in float32: equations (L2) to (L4), from the last token of a run to the first, so that dz of the W-1
+ * tokens behind a block is at hand when (L3) asks for it. A run that does not end its sequence begins with the dz of the W-1
  * tokens behind it. Sums of a block of tokens are made in registers and then added to those of the run. */
 #include "stage/conv.h"
 
@@ -37,7 +37,7 @@ INLINE void conv_back_begin(int W, conv_back_column *k, const conv_back_room *ro
   for (int j = 0; j <= W; j++) k->sum[j] = v_zero();
 }
 
-/* (40), and a token's part of (42). */
+/* (L2), and a token's part of (L4). */
 INLINE void conv_back_token(int W, int silu, conv_back_column *k, int i, vf x, vf dy) {
   const conv_column at = k->c;
   const vf dz = conv_dz(silu, dy, conv_next(W, &k->c, x));
@@ -47,7 +47,7 @@ INLINE void conv_back_token(int W, int silu, conv_back_column *k, int i, vf x, v
   k->dz[i] = dz;
 }
 
-/* (41) of token i. */
+/* (L3) of token i. */
 INLINE vf conv_back_dx(int W, const conv_back_column *k, int i, vf dx) {
   UNROLL
   for (int j = 0; j < W; j++) dx = v_fma(k->c.w[j], k->dz[i + W - 1 - j], dx);
@@ -165,7 +165,7 @@ INLINE void conv_behind(int W, const gdn2_conv_panel *p, const gdn2_conv_run *ru
   }
 }
 
-/* (41) at the places of the state. */
+/* (L3) at the places of the state. */
 STAGE void conv_dstate(const gdn2_conv_panel *p, const gdn2_conv_run *run, const conv_back_room *room, gdn2_conv_grid_out to) {
   float d[GDN2_CONV_PAST][CONV_ROOM];
   for (int i = 0; i < p->W - 1; i++)

@@ -1,4 +1,4 @@
-/* The convolution of float64 tensors: equations (39) to (42) as in conv_tmpl.c, in double and without vector words. */
+/* The convolution of float64 tensors: equations (L1) to (L4) as in conv_tmpl.c, in double and without vector words. */
 #include "stage/conv.h"
 
 typedef struct {
@@ -80,7 +80,7 @@ INLINE void conv_sums_f64(const gdn2_conv_panel *p, const gdn2_conv_run *run, co
   for (int c = 0; sums && c < p->channels; c++) sums[GDN2_CONV_MAX_WIDTH * grad->ld + c] += dz[c];
 }
 
-/* (41) for the place t of a token, or of an input before the first; next: dz of t .. t+W-1, where they are tokens. */
+/* (L3) for the place t of a token, or of an input before the first; next: dz of t .. t+W-1, where they are tokens. */
 INLINE void conv_dx_f64(const gdn2_conv_panel *p, const gdn2_conv_run *run, const conv_room_f64 *room,
                         double (*last)[GDN2_CONV_PANEL], double (*next)[GDN2_CONV_PANEL], int64_t t, double *dx) {
   const int64_t kept = t - run->length + p->W - 1;

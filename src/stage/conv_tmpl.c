@@ -1,11 +1,11 @@
 /* Causal depthwise convolution, forward and backward, in float32.
  *
- *     z_t = bias + sum_j weight_j x_{t-(W-1)+j},   y_t = z_t or z_t sigmoid(z_t)                              (39)
- *     dz_t = dy_t (or times s + z s (1-s), s = sigmoid(z_t))                                                   (40)
- *     dx_t = sum_j weight_j dz_{t+(W-1)-j} + dstate_final_{t-T+W-1}                                            (41)
- *     dweight_j = sum_t dz_t x_{t-(W-1)+j},   dbias = sum_t dz_t                                               (42)
+ *     z_t = bias + sum_j weight_j x_{t-(W-1)+j},   y_t = z_t or z_t sigmoid(z_t)                              (L1)
+ *     dz_t = dy_t (or times s + z s (1-s), s = sigmoid(z_t))                                                   (L2)
+ *     dx_t = sum_j weight_j dz_{t+(W-1)-j} + dstate_final_{t-T+W-1}                                            (L3)
+ *     dweight_j = sum_t dz_t x_{t-(W-1)+j},   dbias = sum_t dz_t                                               (L4)
  *
- * Tokens before the first are the state; as if they were tokens, (41) gives dstate. The taps are added in the order (39) writes
+ * Tokens before the first are the state; as if they were tokens, (L3) gives dstate. The taps are added in the order (L1) writes
  * them, wherever a token stands, so that cuts do not show. 1 - s is computed without cancellation.
  * Cost: one load of x and one store of y per number, and an exponential and a division where there is a sigmoid. */
 #include "stage/conv.h"

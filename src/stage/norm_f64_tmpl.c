@@ -1,4 +1,4 @@
-/* The norm of float64 tensors: equations (43) to (46) as in norm_tmpl.c, in double and without vector words. */
+/* The norm of float64 tensors: equations (L5) to (L8) as in norm_tmpl.c, in double and without vector words. */
 #include "stage/norm.h"
 
 INLINE const double *norm_at_f64(const gdn2_rows *rows, int64_t r) {

@@ -1,9 +1,9 @@
 /* RMS norm of a row of D numbers, with or without a gate, forward and backward, in float32.
  *
- *     r = 1 / sqrt(mean(x^2) + eps),   n = x r,   y = n weight gate(z)                                         (43)
- *     dn = dy weight gate(z),   dz = dy n weight gate'(z)                                                      (44)
- *     dx = r (dn - n mean(dn n))                                                                               (45)
- *     dweight = sum over rows of dy gate(z) n                                                                  (46)
+ *     r = 1 / sqrt(mean(x^2) + eps),   n = x r,   y = n weight gate(z)                                         (L5)
+ *     dn = dy weight gate(z),   dz = dy n weight gate'(z)                                                      (L6)
+ *     dx = r (dn - n mean(dn n))                                                                               (L7)
+ *     dweight = sum over rows of dy gate(z) n                                                                  (L8)
  *
  * Stable: the sum of squares is made anew in float64 where it leaves the range of float32; slopes of gates are made from
  * sigmoid(z) and sigmoid(-z), never from 1 - sigmoid(z). Cost: two looks at a row forward and three backward, all but the first
@@ -48,7 +48,7 @@ STAGE double norm_squares_f64(int64_t D, const gdn2_rows *x, int64_t r) {
   return sum;
 }
 
-/* r of (43). */
+/* r of (L5). */
 INLINE float norm_root(gdn2_dtype dtype, const gdn2_norm_rule *rule, const gdn2_rows *x, int64_t r) {
   double sum = (double)norm_squares(dtype, rule->D, x, r);
   if (!(sum <= FLT_MAX) || sum + rule->eps * (double)rule->D < NORM_SMALL) sum = norm_squares_f64(rule->D, x, r);
@@ -123,7 +123,7 @@ INLINE vf norm_gate_slope(gdn2_norm_gate gate, vf z, vf *slope) {
   return gate == GDN2_NORM_SILU ? v_mul(z, s) : s;
 }
 
-/* (44) and (46) for one vector; dn goes to the scratch row, and dn n is returned. */
+/* (L6) and (L8) for one vector; dn goes to the scratch row, and dn n is returned. */
 INLINE vf norm_back_vector(norm_types type, const gdn2_norm_rule *rule, const gdn2_norm_in *in, int64_t r,
                            const gdn2_norm_grad *grad, vf root, int64_t m, int n) {
   const vf weight = norm_weight(rule, m, n), x = v_mul(norm_load(type.x, &in->x, r, m, n), root);
@@ -141,7 +141,7 @@ INLINE vf norm_back_vector(norm_types type, const gdn2_norm_rule *rule, const gd
   return v_mul(dn, x);
 }
 
-/* (45). */
+/* (L7). */
 INLINE void norm_back_store(norm_types type, const gdn2_norm_in *in, int64_t r, const gdn2_norm_grad *grad, vf root, vf mean,
                             int64_t m, int n) {
   const float *scratch = grad->scratch;

@@ -75,7 +75,7 @@ static void test_layouts(void **state) {
     }
 }
 
-/* One channel: n is +1 or -1 but for eps, and nearly all of (45) cancels; what is left is judged by what it is made of. */
+/* One channel: n is +1 or -1 but for eps, and nearly all of (L7) cancels; what is left is judged by what it is made of. */
 static void test_one_channel(void **state) {
   (void)state;
   norm_case c = norm_new(450, GDN2_F32, 1, 9, 3, 1);
