@@ -7,7 +7,19 @@
 #include "progress.h"
 
 /* seed_: the seed's pipeline with its default configuration. train: forward and then backward. */
-typedef enum bench_op { FORWARD, BACKWARD, TRAIN, SEED_FORWARD, SEED_BACKWARD, SEED_TRAIN, BENCH_OPS } bench_op;
+typedef enum bench_op {
+  FORWARD,
+  BACKWARD,
+  TRAIN,
+  CONV,
+  CONV_BACKWARD,
+  NORM,
+  NORM_BACKWARD,
+  SEED_FORWARD,
+  SEED_BACKWARD,
+  SEED_TRAIN,
+  BENCH_OPS
+} bench_op;
 /* Both end with NULL. */
 extern const char *const bench_op_names[], *const bench_dtype_names[]; /* the latter in the order of gdn2_dtype */
 
@@ -36,6 +48,7 @@ int bench_cases_list(bench_cases *cases, const settings *s);
 
 typedef struct bench_tensors {
   void *x[INPUTS], *y[OUTPUTS]; /* contiguous, of bench_input_dtype and bench_output_dtype; NULL: absent */
+  float *weight, *dweight;      /* conv, norm: float32; the norm uses the first V */
   gdn2_seed_residuals residuals;
   gdn2_exec forward, backward; /* with their workspaces */
 } bench_tensors;
@@ -58,7 +71,22 @@ typedef struct bench_result {
   double tok_heads;    /* token-heads per second */
   double gflops, peak; /* useful; what one thread could do at most: the median over the same time */
   double fraction;     /* gflops / (peak threads) */
+  double gbs;          /* conv, norm: bytes of tensors read and written, 1e9 per second; 0: another op */
+  double of_copy;      /* conv, norm: the time of a copy that moves as many bytes, by this time */
 } bench_result;
+
+/* The ops of the layer parts, and which of the rule's tensors stand for theirs. */
+int bench_is_layer(bench_op op);
+int bench_layer_takes(bench_op op, input_id id);
+int bench_layer_gives(bench_op op, output_id id);
+/* Bytes of the tensors that a call reads and writes, each once. */
+size_t bench_layer_bytes(const bench_case *c);
+/* The weights; 0 if there is not enough memory. */
+int bench_layer_make(bench_tensors *t, const bench_case *c);
+int bench_layer_run(bench_tensors *t, const bench_case *c);
+
+/* Memory for exec's workspace, unless it has one. Returns an exit code. */
+int bench_workspace(gdn2_exec *exec, size_t bytes);
 
 /* Measures the case for at least min_time seconds and `repeats` samples. The bar advances by 1. Returns an exit code. */
 int bench_measure(const bench_case *c, const settings *s, progress *bar, bench_result *r);

@@ -7,7 +7,9 @@
 #include "engine.h"
 #include "bench.h"
 
-const char *const bench_op_names[] = {"forward", "backward", "train", "seed_forward", "seed_backward", "seed_train", NULL};
+const char *const bench_op_names[] = {"forward", "backward",      "train",        "conv",          "conv_backward",
+                                      "norm",    "norm_backward", "seed_forward", "seed_backward", "seed_train",
+                                      NULL};
 const char *const bench_dtype_names[] = {"f32", "bf16", "f16", "f64", NULL};
 
 /* One entry for each BENCH_ list; NULL: the default. */
@@ -21,6 +23,9 @@ static const char *const defaults[BENCH_LISTS] = {
     [BENCH_K] = "128",      [BENCH_V] = "0",                         /* as K */
     [BENCH_THREADS] = "0",  [BENCH_ISA] = "auto"};
 
+/* Of conv and norm, where they differ: tensors far larger than any cache. */
+static const int64_t layer_defaults[BENCH_LISTS] = {[BENCH_T] = 8192, [BENCH_H] = 32};
+
 #define OF(...)                                                                                                                  \
   {                                                                                                                              \
     { __VA_ARGS__ }                                                                                                              \
@@ -33,6 +38,7 @@ static const lists quick[] = {
     OF([BENCH_H] = "1", [BENCH_THREADS] = "1,2"),
     OF([BENCH_B] = "8", [BENCH_H] = "8", [BENCH_T] = "16,256", [BENCH_THREADS] = "1"),
     OF([BENCH_ISA] = "avx2", [BENCH_THREADS] = "1"),
+    OF([BENCH_OP] = "conv,conv_backward,norm,norm_backward", [BENCH_DTYPE] = "f32,bf16"),
 };
 static const lists full[] = {
     OF([BENCH_OP] = "forward,backward,train", [BENCH_RULE] = "gdn2,kda,gdn,deltanet,gla", [BENCH_THREADS] = "1,0"),
@@ -43,6 +49,7 @@ static const lists full[] = {
     OF([BENCH_OP] = "forward,train", [BENCH_K] = "64,128", [BENCH_V] = "128,64", [BENCH_THREADS] = "1"),
     OF([BENCH_OP] = "forward,train", [BENCH_H] = "1", [BENCH_THREADS] = "1,2"),
     OF([BENCH_OP] = "forward,train", [BENCH_B] = "8", [BENCH_H] = "8", [BENCH_T] = "16,64,256", [BENCH_THREADS] = "1,0"),
+    OF([BENCH_OP] = "conv,conv_backward,norm,norm_backward", [BENCH_DTYPE] = "f32,bf16,f16", [BENCH_THREADS] = "1,0"),
     OF([BENCH_OP] = "forward,train", [BENCH_ISA] = "generic,avx2,avx512,neon", [BENCH_THREADS] = "1"),
 };
 static const lists seed[] = {
@@ -139,7 +146,7 @@ static int cannot_run(const bench_case *c) {
 
 static int check_case(const bench_case *c) {
   const char *op = bench_op_names[c->op];
-  if (c->op >= SEED_FORWARD && c->rule != rules)
+  if ((c->op >= SEED_FORWARD || bench_is_layer(c->op)) && c->rule != rules)
     return cli_wrong_use("--op %s has the rule gdn2 only, not %s", op, c->rule->name);
   if (c->op >= SEED_FORWARD && (c->dtype != GDN2_F32 || c->HV != c->n.H))
     return cli_wrong_use("--op %s has float32 and HV = H only", op);
@@ -147,7 +154,10 @@ static int check_case(const bench_case *c) {
   return DONE;
 }
 
-static int add_choice(bench_cases *cases, const int64_t *x, int from_set) {
+static int add_choice(bench_cases *cases, const lists *l, const int64_t *chosen, int from_set) {
+  int64_t x[BENCH_LISTS];
+  for (int i = 0; i < BENCH_LISTS; i++)
+    x[i] = bench_is_layer((bench_op)chosen[BENCH_OP]) && !l->of[i] && layer_defaults[i] ? layer_defaults[i] : chosen[i];
   bench_case c = {.op = (bench_op)x[BENCH_OP],
                   .rule = &rules[x[BENCH_RULE]],
                   .dtype = (gdn2_dtype)x[BENCH_DTYPE],
@@ -169,7 +179,7 @@ static int combine(bench_cases *cases, const lists *l, int from_set) {
   while (!code) {
     int64_t x[BENCH_LISTS];
     for (int i = 0; i < BENCH_LISTS; i++) x[i] = v[i].at[index[i]];
-    code = add_choice(cases, x, from_set);
+    code = add_choice(cases, l, x, from_set);
     int i = BENCH_LISTS - 1;
     while (i >= 0 && ++index[i] == v[i].count) index[i--] = 0;
     if (i < 0) break;

@@ -4,6 +4,7 @@
 
 #include "cli.h"
 #include "bench.h"
+#include "copy.h"
 #include "peak.h"
 
 enum { MOST_SAMPLES = 4096 };
@@ -14,6 +15,7 @@ enum { MOST_SAMPLES = 4096 };
 /* Floating-point operations for one token and head, in units of K V: what the mathematics needs, whatever the code does (the
  * backward with its states made anew from checkpoints). One number for all rules, so that fractions compare times. */
 static double useful(bench_op op) {
+  if (bench_is_layer(op)) return 0; /* bound by memory */
   if (op == FORWARD || op == SEED_FORWARD) return 6;
   return op == BACKWARD || op == SEED_BACKWARD ? 16 : 22;
 }
@@ -54,6 +56,7 @@ static int warm_up(bench_tensors *t, const bench_case *c, double *seconds) {
 typedef struct samples {
   int count;
   double seconds[MOST_SAMPLES], peak[MOST_SAMPLES];
+  double copy[MOST_SAMPLES]; /* seconds of a copy that moves as many bytes; conv and norm only */
 } samples;
 
 /* What the bar shows of this case after some of it is done: the rest comes at its end. */
@@ -69,14 +72,18 @@ static int take_samples(bench_tensors *t, const bench_case *c, const settings *s
   if (code) return code;
   int runs = once < SAMPLE_SECONDS ? (int)(SAMPLE_SECONDS / (once + 1e-9)) + 1 : 1;
   peak p = peak_start(c->isa, c->threads);
+  copy memory = {.from = NULL};
+  if (bench_is_layer(c->op)) code = copy_start(&memory, c->threads, bench_layer_bytes(c));
   double start = cli_now(), elapsed = 0;
   while (!code && x->count < MOST_SAMPLES && (x->count < s->repeats || elapsed < s->min_time)) {
     x->peak[x->count] = peak_gflops(&p);
+    if (memory.from) x->copy[x->count] = copy_seconds(&memory, runs);
     code = timed(t, c, runs, &x->seconds[x->count++]);
     elapsed = cli_now() - start;
     double by_time = elapsed / (s->min_time + 1e-9), by_count = (double)x->count / s->repeats;
     advance(bar, &shown, by_time < by_count ? by_time : by_count);
   }
+  copy_end(&memory);
   if (!code) code = bench_tensors_check(t, c);
   advance(bar, &shown, 1);
   return code;
@@ -91,6 +98,9 @@ static bench_result result_of(const bench_case *c, samples *x) {
   r.gflops = 1e-9 * useful(c->op) * (double)n->K * (double)n->V * r.tok_heads;
   r.peak = median(x->peak, x->count);
   r.fraction = r.gflops / (r.peak * c->threads);
+  if (!bench_is_layer(c->op)) return r;
+  r.gbs = 1e-9 * (double)bench_layer_bytes(c) / seconds;
+  r.of_copy = median(x->copy, x->count) / seconds;
   return r;
 }
 

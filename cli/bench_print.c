@@ -22,11 +22,16 @@ void bench_print_cases(const bench_cases *cases) {
 void bench_print_table(const bench_result *r, int count) {
   printf("gdn2 %s. ktok-heads/s: thousand tokens times value heads a second. peak: multiply-adds in registers, of one thread,\n"
          "measured in turns with the op. fraction: useful GFLOP/s (6 K V a token and head forward, 16 backward, 22 both) by\n"
-         "peak x threads. Medians.\n\n%s         ms  ktok-heads/s  GFLOP/s     peak  fraction\n",
+         "peak x threads. conv, norm: GB/s of tensors read and written, and as a fraction of a copy. Medians.\n\n"
+         "%s         ms  ktok-heads/s  GFLOP/s     peak  fraction    GB/s  fraction\n",
          gdn2_version(), case_head);
   for (int i = 0; i < count; i++) {
     print_case(&r[i].c);
-    printf(" %10.3f %13.1f %8.1f %8.1f %9.3f\n", r[i].ms, 1e-3 * r[i].tok_heads, r[i].gflops, r[i].peak, r[i].fraction);
+    printf(" %10.3f %13.1f %8.1f %8.1f %9.3f", r[i].ms, 1e-3 * r[i].tok_heads, r[i].gflops, r[i].peak, r[i].fraction);
+    if (r[i].gbs > 0)
+      printf(" %7.1f %9.3f\n", r[i].gbs, r[i].of_copy);
+    else
+      printf(" %7s %9s\n", "-", "-");
   }
 }
 
@@ -52,6 +57,14 @@ static void print_fields(const bench_result *r, void (*put)(const char *name, in
   PUT("gflops_useful", 0, "%.6g", r->gflops);
   PUT("peak_gflops", 0, "%.6g", r->peak);
   PUT("fraction", 0, "%.6g", r->fraction);
+  /* Of an op that is not bound by memory: no value. */
+  if (r->gbs > 0) {
+    PUT("bandwidth_gbs", 0, "%.6g", r->gbs);
+    PUT("bandwidth_fraction", 0, "%.6g", r->of_copy);
+  } else {
+    put("bandwidth_gbs", 0, "");
+    put("bandwidth_fraction", 0, "");
+  }
 #undef PUT
 }
 
@@ -59,7 +72,7 @@ static int column;
 
 static void put_json(const char *name, int text, const char *value) {
   const char *quote = text ? "\"" : "";
-  printf("%s\"%s\": %s%s%s", column++ ? ", " : "", name, quote, value, quote);
+  printf("%s\"%s\": %s%s%s", column++ ? ", " : "", name, quote, *value ? value : "null", quote);
 }
 
 static void put_name(const char *name, int text, const char *value) {

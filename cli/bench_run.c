@@ -36,7 +36,7 @@ static gdn2_problem problem_of(const bench_tensors *t, const bench_case *c) {
 }
 
 /* The workspace is the caller's and made once: in a loop of calls nobody allocates. */
-static int make_workspace(gdn2_exec *exec, size_t bytes) {
+int bench_workspace(gdn2_exec *exec, size_t bytes) {
   if (exec->workspace) return DONE;
   exec->workspace_bytes = bytes;
   exec->workspace = aligned_alloc(64, (bytes + 64) / 64 * 64);
@@ -49,7 +49,7 @@ static int run_forward(bench_tensors *t, const bench_case *c) {
   args.h_final = output_of(t, c, OUT_H_FINAL);
   size_t bytes = 0;
   int code = t->forward.workspace ? DONE : engine_code(gdn2_forward_workspace(&args, &bytes));
-  if (!code) code = make_workspace(&t->forward, bytes);
+  if (!code) code = bench_workspace(&t->forward, bytes);
   args.exec = t->forward;
   return code ? code : engine_code(gdn2_forward(&args));
 }
@@ -65,7 +65,7 @@ static int run_backward(bench_tensors *t, const bench_case *c) {
   args.dw = output_of(t, c, OUT_DW);
   size_t bytes = 0;
   int code = t->backward.workspace ? DONE : engine_code(gdn2_backward_workspace(&args, &bytes));
-  if (!code) code = make_workspace(&t->backward, bytes);
+  if (!code) code = bench_workspace(&t->backward, bytes);
   args.exec = t->backward;
   return code ? code : engine_code(gdn2_backward(&args));
 }
@@ -99,7 +99,7 @@ static int run_seed_backward(bench_tensors *t, const bench_case *c) {
 }
 
 int bench_run(bench_tensors *t, const bench_case *c) {
-  int code = DONE;
+  int code = bench_is_layer(c->op) ? bench_layer_run(t, c) : DONE;
   if (c->op == FORWARD || c->op == TRAIN) code = run_forward(t, c);
   if (c->op == SEED_FORWARD || c->op == SEED_TRAIN) code = run_seed_forward(t, c);
   if (!code && (c->op == BACKWARD || c->op == TRAIN)) code = run_backward(t, c);

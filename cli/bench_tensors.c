@@ -75,10 +75,10 @@ static int64_t output_count(const bench_case *c, output_id id) {
 }
 
 gdn2_dtype bench_input_dtype(const bench_case *c, input_id id) {
-  return c->dtype != GDN2_F64 && (id == IN_G || id == IN_DO) ? GDN2_F32 : c->dtype;
+  return (id == IN_G || id == IN_DO) && !bench_is_layer(c->op) ? GDN2_F32 : c->dtype;
 }
 gdn2_dtype bench_output_dtype(const bench_case *c, output_id id) {
-  return id == OUT_O || c->dtype == GDN2_F64 ? c->dtype : GDN2_F32;
+  return id == OUT_O || bench_is_layer(c->op) ? c->dtype : GDN2_F32;
 }
 
 static io_dtype stored(gdn2_dtype dtype) {
@@ -88,9 +88,13 @@ static io_dtype stored(gdn2_dtype dtype) {
 
 /* ---- Memory --------------------------------------------------------------------------------------------------------------- */
 
-static int takes(const bench_case *c, input_id id) { return (c->rule->needs >> id & 1) || (id == IN_DO && has_backward(c->op)); }
+static int takes(const bench_case *c, input_id id) {
+  if (bench_is_layer(c->op)) return bench_layer_takes(c->op, id);
+  return (c->rule->needs >> id & 1) || (id == IN_DO && has_backward(c->op));
+}
 
 static int gives(const bench_case *c, output_id id) {
+  if (bench_is_layer(c->op)) return bench_layer_gives(c->op, id);
   if (id == OUT_O || id == OUT_H_FINAL) return 1;
   /* dbeta is db + dw, the caller's sum; the exact ops leave the gradient of an absent h0 out, the seed's may not. */
   if (id == OUT_DBETA || (id == OUT_DH0 && !is_seed(c->op))) return 0;
@@ -170,6 +174,7 @@ static int make_arrays(bench_tensors *t, const bench_case *c) {
     if (takes(c, (input_id)id) && !(t->x[id] = make_input(c, (input_id)id))) return 0;
   for (int id = 0; id < OUTPUTS; id++)
     if (gives(c, (output_id)id) && !(t->y[id] = make_output(c, (output_id)id))) return 0;
+  if (bench_is_layer(c->op) && !bench_layer_make(t, c)) return 0;
   return !is_seed(c->op) || make_residuals(&t->residuals, &c->n);
 }
 
@@ -184,6 +189,8 @@ int bench_tensors_make(bench_tensors *t, const bench_case *c) {
 void bench_tensors_free(bench_tensors *t) {
   for (int id = 0; id < INPUTS; id++) free(t->x[id]);
   for (int id = 0; id < OUTPUTS; id++) free(t->y[id]);
+  free(t->weight);
+  free(t->dweight);
   free_residuals(&t->residuals);
   free(t->forward.workspace);
   free(t->backward.workspace);
@@ -205,7 +212,7 @@ static double magnitude(const bench_tensors *t, const bench_case *c, output_id i
 }
 
 int bench_tensors_check(const bench_tensors *t, const bench_case *c) {
-  output_id id = t->y[OUT_DQ] ? OUT_DQ : OUT_O;
+  output_id id = t->y[OUT_DQ] ? OUT_DQ : t->y[OUT_O] ? OUT_O : OUT_DV;
   double sum = magnitude(t, c, id);
   return isfinite(sum) && sum > 0 ? DONE : cli_failed("%s is not finite, or all zeros", outputs_name(id));
 }

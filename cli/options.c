@@ -63,7 +63,9 @@ static const option table[] = {
     {"set", CHOICE, VERB_BENCH, AT(set), "NAME", "shapes: quick (default), full, or seed: the shapes of atomic-ops 0.1.0",
      set_names, 0, 0},
     {"op", TEXT, VERB_BENCH, AT(lists[BENCH_OP]), "LIST",
-     "shapes of your own instead: forward (default), backward, train, seed_forward, seed_backward, seed_train", NULL, 0, 0},
+     "shapes of your own instead: forward (default), backward, train, conv, conv_backward, norm, norm_backward, seed_forward,\n"
+     "                    seed_backward, seed_train",
+     NULL, 0, 0},
     {"rule", TEXT, VERB_BENCH, AT(lists[BENCH_RULE]), "LIST", "gdn2 (default), kda, gdn, deltanet, gla", NULL, 0, 0},
     {"dtype", TEXT, VERB_BENCH, AT(lists[BENCH_DTYPE]), "LIST",
      "element type of q, k, v, b, w and o: f32 (default), bf16, f16, g stays float32; or f64 of all", NULL, 0, 0},

@@ -7,6 +7,7 @@
  *   4. workspace               memory given by the caller
  *   5. introspection           version, processor, instruction set, threads
  *   6. the seed's pipeline     gdn2_seed.h, included at the end
+ *   7. the parts of a layer    gdn2_layer.h, included at the end: convolution, RMS norm with a gate
  *
  * The recurrence (equations (1) to (4) of docs/math.md), per batch row and head, state S of shape K x V:
  *
@@ -271,5 +272,9 @@ GDN2_API const char *gdn2_cpu_feature_name(uint32_t bit);
 /* ---- 6. The seed's pipeline ----------------------------------------------------------------------------------------------- */
 
 #include "gdn2_seed.h"
+
+/* ---- 7. The parts of a layer ---------------------------------------------------------------------------------------------- */
+
+#include "gdn2_layer.h"
 
 #endif

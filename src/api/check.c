@@ -4,6 +4,7 @@
 
 static const char *axis_name(const gdn2_expect *e, int axis) {
   static const char *const token[] = {"batch", "time", "head", "channel"}, *const state[] = {"batch", "head", "key", "value"};
+  if (e->axes) return e->axes[axis];
   return e->state ? state[axis] : token[axis];
 }
 
@@ -69,6 +70,9 @@ static gdn2_status check_distinct(const gdn2_expect *e, const int64_t stride[4])
 }
 
 static gdn2_status check_dtype(gdn2_dtype dtype, const gdn2_expect *e) {
+  if (e->only_f64 && dtype != GDN2_F64)
+    return gdn2_fail(GDN2_ERR_DTYPE, "%s: dtype is %d; it must be GDN2_F64 (3), as that of x", e->name, (int)dtype);
+  if (e->only_f64) return GDN2_OK;
   if (e->f64 && dtype != GDN2_F64)
     return gdn2_fail(GDN2_ERR_DTYPE, "%s: dtype is %d; it must be GDN2_F64 (3), as that of q is", e->name, (int)dtype);
   if (e->f64 || dtype == GDN2_F32 || (!e->only_f32 && (dtype == GDN2_BF16 || dtype == GDN2_F16))) return GDN2_OK;

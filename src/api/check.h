@@ -11,7 +11,8 @@ typedef struct gdn2_expect {
   int required;
   int state;    /* a state: both inner strides are free */
   int per_head; /* channel stride 0 is allowed */
-  int only_f32;
+  int only_f32, only_f64;
+  const char *const *axes; /* their names in a sentence; NULL: those of a token tensor or a state */
   int f64; /* of a float64 call: float64 too */
 } gdn2_expect;
 

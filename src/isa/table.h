@@ -2,8 +2,10 @@
 #ifndef GDN2_ISA_TABLE_H
 #define GDN2_ISA_TABLE_H
 #include "gdn2.h"
+#include "stage/conv.h"
 #include "stage/exact.h"
 #include "stage/matrix.h"
+#include "stage/norm.h"
 #include "stage/seed.h"
 
 typedef struct gdn2_table {
@@ -11,6 +13,8 @@ typedef struct gdn2_table {
   gdn2_matrix_stages matrix;
   gdn2_exact_stages exact;
   gdn2_seed_stages seed;
+  gdn2_conv_stages conv;
+  gdn2_norm_stages norm;
 } gdn2_table;
 
 extern const gdn2_table gdn2_table_generic;

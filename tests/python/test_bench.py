@@ -16,6 +16,11 @@ pytestmark = pytest.mark.program
 FAST = ["--min-time", 0, "--repeats", 1]
 SMALL = ["--T", 24, "--H", 2, "--K", 16, *FAST]
 WORK = {"forward": 6, "backward": 16, "train": 22, "seed_forward": 6, "seed_backward": 16, "seed_train": 22}
+# Bound by memory: their work is bytes.
+MEMORY = ("conv", "conv_backward", "norm", "norm_backward")
+WORK |= dict.fromkeys(MEMORY, 0)
+TENSORS = dict(zip(MEMORY, (2, 3, 3, 5), strict=True))
+BYTES = {"f32": 4, "bf16": 2, "f16": 2}
 TEXTS = ("op", "rule", "dtype", "isa")
 
 
@@ -39,6 +44,11 @@ def assert_consistent(r):
     assert r["tok_heads_per_s"] == pytest.approx(r["B"] * r["T"] * r["HV"] / (1e-3 * r["ms"]), rel=1e-4)
     assert r["gflops_useful"] == pytest.approx(1e-9 * WORK[r["op"]] * r["K"] * r["V"] * r["tok_heads_per_s"], rel=1e-4)
     assert r["fraction"] == pytest.approx(r["gflops_useful"] / (r["peak_gflops"] * r["threads"]), rel=1e-4)
+    if r["op"] in MEMORY:
+        moved = TENSORS[r["op"]] * BYTES[r["dtype"]] * r["B"] * r["T"] * r["HV"] * r["V"]
+        assert r["bandwidth_gbs"] == pytest.approx(1e-9 * moved / (1e-3 * r["ms"]), rel=1e-4) and r["bandwidth_fraction"] > 0
+    else:
+        assert not r["bandwidth_gbs"] and not r["bandwidth_fraction"]
 
 
 @pytest.mark.parametrize("op", WORK)
@@ -73,6 +83,13 @@ def test_narrow_types_and_grouped_heads(gdn2):
         assert_consistent(r)
 
 
+def test_layer_parts_have_shapes_of_their_own(gdn2):
+    cases = listed(gdn2, "--op", "forward,norm,conv", "--dtype", "bf16")
+    assert [(c["op"], c["T"], c["H"]) for c in cases] == [("forward", "4096", "6"), ("norm", "8192", "32"), ("conv", "8192", "32")]
+    for r in results(gdn2, "--op", ",".join(MEMORY), "--dtype", "f32,bf16,f16", *SMALL):
+        assert_consistent(r)
+
+
 def test_the_instruction_set_is_the_one_asked_for(gdn2):
     available = [isa for isa in ("generic", "avx2", "avx512", "neon") if gdn2("info", "--isa", isa).returncode == 0]
     assert "generic" in available
@@ -93,7 +110,7 @@ def test_three_forms_of_one_result(gdn2):
     objects = results(gdn2, "--rule", "kda,gla", *SMALL)
     assert [list(row) for row in rows] == [list(r) for r in objects]
     for row in rows:
-        assert_consistent({name: value if name in TEXTS else float(value) for name, value in row.items()})
+        assert_consistent({name: value if name in TEXTS else float(value or 0) for name, value in row.items()})
     table = done(gdn2("bench", "--rule", "kda,gla", *SMALL)).splitlines()
     assert table[-2].split()[:2] == ["forward", "kda"] and table[-1].split()[:2] == ["forward", "gla"]
     assert table[-3].split()[0] == "op" and len(table[-3].split()) == len(table[-1].split())
@@ -122,7 +139,7 @@ def test_seed_set_has_the_shapes_of_the_seed(gdn2):
 def test_full_set_has_everything(gdn2):
     cases = listed(gdn2, "--set", "full")
     assert {c["rule"] for c in cases} == {"gdn2", "kda", "gdn", "deltanet", "gla"}
-    assert {c["op"] for c in cases} == {"forward", "backward", "train"}
+    assert {c["op"] for c in cases} == {"forward", "backward", "train", *MEMORY}
     assert {c["dtype"] for c in cases} == {"f32", "bf16", "f16"}
     assert len({c["T"] for c in cases}) > 5 and any(c["K"] != c["V"] for c in cases) and any(c["HV"] != c["H"] for c in cases)
     assert len({tuple(c.items()) for c in cases}) == len(cases)

@@ -1,0 +1,102 @@
+#include "drive/norm.h"
+#include "api/layer.h"
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+
+#define COUNT(list) ((int)(sizeof(list) / sizeof *(list)))
+#define DEFAULT_EPS 1e-6
+
+static gdn2_expect rows(const gdn2_norm_call *call, const char *name) {
+  return (gdn2_expect){.name = name, .size = {call->B, call->T, call->H, call->D}};
+}
+static gdn2_expect weight(const gdn2_norm_call *call, const char *name) {
+  return (gdn2_expect){.name = name, .size = {1, 1, 1, call->D}};
+}
+
+static gdn2_status check_options(const gdn2_norm_problem *p) {
+  if (p->gate != GDN2_NORM_SILU && p->gate != GDN2_NORM_SIGMOID)
+    return gdn2_fail(GDN2_ERR_ARGUMENT, "gate is %d; it must be GDN2_NORM_SILU (0) or GDN2_NORM_SIGMOID (1)", (int)p->gate);
+  if (p->plus_one != 0 && p->plus_one != 1) return gdn2_fail(GDN2_ERR_ARGUMENT, "plus_one is %d; it must be 0 or 1", p->plus_one);
+  if (!(p->eps >= 0) || isinf(p->eps))
+    return gdn2_fail(GDN2_ERR_ARGUMENT, "eps is %g; it must be finite and not negative", p->eps);
+  return GDN2_OK;
+}
+
+static gdn2_status check_sizes(const gdn2_norm_problem *p) {
+  gdn2_status status = gdn2_check_not_negative("B", p->B);
+  if (status == GDN2_OK) status = gdn2_check_not_negative("T", p->T);
+  if (status == GDN2_OK) status = gdn2_check_not_negative("H", p->H);
+  if (status == GDN2_OK) status = gdn2_check_range("D", p->D, 1, GDN2_MAX_CHANNELS);
+  const int64_t sizes[] = {p->B, p->T, p->H, p->D};
+  return status == GDN2_OK ? gdn2_check_total("B, T, H and D", sizes, 4) : status;
+}
+
+static gdn2_status check_problem(const gdn2_norm_problem *p, const gdn2_exec *exec, gdn2_norm_call *call) {
+  *call = (gdn2_norm_call){.B = p->B, .T = p->T, .H = p->H, .D = p->D, .gate = p->gate, .plus_one = p->plus_one};
+  call->eps = p->eps == 0 ? DEFAULT_EPS : p->eps;
+  gdn2_status status = check_sizes(p);
+  if (status == GDN2_OK) status = check_options(p);
+  if (status != GDN2_OK) return status;
+  gdn2_layer_input inputs[] = {{&p->x, &call->x, rows(call, "x")},
+                               {&p->z, &call->z, rows(call, "z")},
+                               {&p->weight, &call->weight, weight(call, "weight")}};
+  inputs[0].expect.required = 1;
+  status = gdn2_check_layer_inputs(p->x.dtype, inputs, COUNT(inputs));
+  if (status != GDN2_OK) return status;
+  return gdn2_check_layer_exec(exec, p->B * p->T * p->H * p->D, &call->threads, &call->table);
+}
+
+/* ---- Forward -------------------------------------------------------------------------------------------------------------- */
+
+gdn2_status gdn2_norm_forward(const gdn2_norm_forward_args *args) {
+  gdn2_norm_forward_call call;
+  if (!args) return gdn2_fail(GDN2_ERR_ARGUMENT, "args is NULL; it must point to a gdn2_norm_forward_args");
+  gdn2_status status = gdn2_check_size(args->struct_size, sizeof *args, "gdn2_norm_forward_args");
+  if (status == GDN2_OK) status = check_problem(&args->problem, &args->exec, &call.in);
+  if (status != GDN2_OK) return status;
+  const gdn2_layer_output y = {&args->y, &call.y, rows(&call.in, "y")};
+  status = gdn2_check_layer_outputs(args->problem.x.dtype, &y, 1);
+  if (status == GDN2_OK) gdn2_drive_norm_forward(&call);
+  return status;
+}
+
+/* ---- Backward ------------------------------------------------------------------------------------------------------------- */
+
+static gdn2_status check_gradients(const gdn2_norm_backward_args *args, gdn2_norm_backward_call *call) {
+  const gdn2_norm_call *in = &call->in;
+  const gdn2_layer_input dy = {&args->dy, &call->dy, rows(in, "dy")};
+  const gdn2_layer_output outputs[] = {{&args->dx, &call->dx, rows(in, "dx")},
+                                       {&args->dz, &call->dz, rows(in, "dz")},
+                                       {&args->dweight, &call->dweight, weight(in, "dweight")}};
+  if (args->dz.data && !in->z.data && in->B * in->T * in->H > 0)
+    return gdn2_fail(GDN2_ERR_ARGUMENT, "dz is %p, but z is absent; without a gate dz.data must be NULL", args->dz.data);
+  const gdn2_status status = gdn2_check_layer_inputs(args->problem.x.dtype, &dy, 1);
+  return status == GDN2_OK ? gdn2_check_layer_outputs(args->problem.x.dtype, outputs, COUNT(outputs)) : status;
+}
+
+static gdn2_status check_backward(const gdn2_norm_backward_args *args, gdn2_norm_backward_call *call) {
+  if (!args) return gdn2_fail(GDN2_ERR_ARGUMENT, "args is NULL; it must point to a gdn2_norm_backward_args");
+  gdn2_status status = gdn2_check_size(args->struct_size, sizeof *args, "gdn2_norm_backward_args");
+  if (status == GDN2_OK) status = check_problem(&args->problem, &args->exec, &call->in);
+  return status == GDN2_OK ? check_gradients(args, call) : status;
+}
+
+gdn2_status gdn2_norm_backward(const gdn2_norm_backward_args *args) {
+  gdn2_norm_backward_call call;
+  void *workspace, *owned;
+  gdn2_status status = check_backward(args, &call);
+  if (status == GDN2_OK) status = gdn2_workspace_take(&args->exec, gdn2_norm_backward_bytes(&call), &workspace, &owned);
+  if (status != GDN2_OK) return status;
+  gdn2_drive_norm_backward(&call, workspace);
+  free(owned);
+  return GDN2_OK;
+}
+
+gdn2_status gdn2_norm_backward_workspace(const gdn2_norm_backward_args *args, size_t *bytes) {
+  gdn2_norm_backward_call call;
+  if (!bytes) return gdn2_fail(GDN2_ERR_ARGUMENT, "bytes is NULL; it must point to a size_t");
+  const gdn2_status status = check_backward(args, &call);
+  if (status == GDN2_OK) *bytes = gdn2_norm_backward_bytes(&call);
+  return status;
+}

@@ -1,0 +1,228 @@
+/* The convolution's backward in float32: equations (L2) to (L4), from the last token of a run to the first, so that dz of the W-1
+ * tokens behind a block is at hand when (L3) asks for it. A run that does not end its sequence begins with the dz of the W-1
+ * tokens behind it. Sums of a block of tokens are made in registers and then added to those of the run. */
+#include "stage/conv.h"
+
+typedef struct {
+  conv_room fore;
+  float next[GDN2_CONV_PAST][CONV_ROOM]; /* dz of the W-1 tokens behind the block */
+  float last[GDN2_CONV_PAST][CONV_ROOM]; /* dstate_final */
+} conv_back_room;
+
+/* The slope of z sigmoid(z). */
+INLINE vf silu_slope(vf z) {
+  vf rest;
+  const vf s = gate_sigmoids(z, &rest);
+  return v_fma(v_mul(z, s), rest, s);
+}
+
+INLINE vf conv_dz(int silu, vf dy, vf z) { return silu ? v_mul(dy, silu_slope(z)) : dy; }
+
+INLINE vf conv_dy(gdn2_dtype dtype, const gdn2_rows *dy, int64_t t, int m, int n) {
+  return dy->at ? any_load(dtype, dy->at, t * dy->step + m, n) : v_zero();
+}
+
+INLINE void add_to(float *at, vf x) { v_store(at, v_add(v_load(at), x)); }
+
+/* What a vector of channels has gathered over some tokens. dz: of these tokens and the W-1 behind them. */
+typedef struct {
+  conv_column c;
+  vf dz[CONV_BLOCK + GDN2_CONV_PAST], sum[GDN2_CONV_SUMS];
+} conv_back_column;
+
+INLINE void conv_back_begin(int W, conv_back_column *k, const conv_back_room *room, int count, int m) {
+  UNROLL
+  for (int j = 0; j < W - 1; j++) k->dz[count + j] = v_load(room->next[j] + m);
+  UNROLL
+  for (int j = 0; j <= W; j++) k->sum[j] = v_zero();
+}
+
+/* (L2), and a token's part of (L4). */
+INLINE void conv_back_token(int W, int silu, conv_back_column *k, int i, vf x, vf dy) {
+  const conv_column at = k->c;
+  const vf dz = conv_dz(silu, dy, conv_next(W, &k->c, x));
+  UNROLL
+  for (int j = 0; j < W; j++) k->sum[j] = v_fma(dz, j < W - 1 ? at.x[j] : x, k->sum[j]);
+  k->sum[W] = v_add(k->sum[W], dz);
+  k->dz[i] = dz;
+}
+
+/* (L3) of token i. */
+INLINE vf conv_back_dx(int W, const conv_back_column *k, int i, vf dx) {
+  UNROLL
+  for (int j = 0; j < W; j++) dx = v_fma(k->c.w[j], k->dz[i + W - 1 - j], dx);
+  return dx;
+}
+
+INLINE void conv_back_end(int W, const conv_back_column *k, conv_back_room *room, float *sums, int64_t ld, int m) {
+  UNROLL
+  for (int j = 0; j < W - 1; j++) v_store(room->next[j] + m, k->dz[j]);
+  if (!sums) return;
+  UNROLL
+  for (int j = 0; j < W; j++) add_to(sums + j * ld + m, k->sum[j]);
+  add_to(sums + GDN2_CONV_MAX_WIDTH * ld + m, k->sum[W]);
+}
+
+/* A full block of a type and of whole vectors, away from the state and from the last W-1 tokens. */
+INLINE void conv_back_block(int W, int silu, gdn2_dtype dtype, int channels, const gdn2_conv_run *run, const gdn2_conv_grad *grad,
+                            conv_back_room *room, int64_t t) {
+  const int64_t size = gdn2_dtype_size(dtype), wants_dx = grad->dx.at != NULL;
+  const gdn2_rows_out dy_rows = {(char *)(uintptr_t)grad->dy.at, dtype, 1, grad->dy.step};
+  const conv_rows rows = conv_rows_at(W, &run->x, &dy_rows, t, CONV_BLOCK);
+  const conv_rows out = conv_rows_at(1, &run->x, wants_dx ? &grad->dx : &dy_rows, t, CONV_BLOCK);
+  const ptrdiff_t x_ahead = -CONV_BLOCK * run->x.step * size, dy_ahead = -CONV_BLOCK * grad->dy.step * size;
+  const ptrdiff_t dx_ahead = wants_dx ? -CONV_BLOCK * grad->dx.step * size : 0;
+  float *const sums = grad->sums;
+  const int64_t ld = grad->ld;
+  for (int m = 0; m + VL <= channels; m += VL) {
+    conv_back_column k = {.c = conv_taps_at(W, &room->fore, m)};
+    conv_back_begin(W, &k, room, CONV_BLOCK, m);
+    UNROLL
+    for (int j = 0; j < W - 1; j++) k.c.x[j] = any_load(dtype, rows.x[j], m, VL);
+    UNROLL
+    for (int i = 0; i < CONV_BLOCK; i++)
+      conv_back_token(W, silu, &k, i, any_load(dtype, rows.x[W - 1 + i], m, VL), any_load(dtype, rows.y[i], m, VL));
+    if (wants_dx) {
+      UNROLL
+      for (int i = 0; i < CONV_BLOCK; i++) any_store(dtype, out.y[i], m, conv_back_dx(W, &k, i, v_zero()), VL);
+    }
+    conv_back_end(W, &k, room, sums, ld, m);
+    UNROLL
+    for (int i = 0; i < CONV_BLOCK; i++) {
+      __builtin_prefetch(rows.x[i] + x_ahead + m * size, 0, 3);
+      __builtin_prefetch(rows.y[i] + dy_ahead + m * size, 0, 3);
+      __builtin_prefetch(out.y[i] + dx_ahead + m * size, 1, 3);
+    }
+  }
+}
+
+#define CONV_BACK_OF(NAME, W, DTYPE)                                                                                             \
+  STAGE void NAME(const gdn2_conv_panel *p, const gdn2_conv_run *run, const gdn2_conv_grad *grad, conv_back_room *room,          \
+                  int64_t t) {                                                                                                   \
+    if (p->silu)                                                                                                                 \
+      conv_back_block(W, 1, DTYPE, p->channels, run, grad, room, t);                                                             \
+    else                                                                                                                         \
+      conv_back_block(W, 0, DTYPE, p->channels, run, grad, room, t);                                                             \
+  }
+CONV_BACK_OF(conv_back_2_f32, 2, GDN2_F32)
+CONV_BACK_OF(conv_back_3_f32, 3, GDN2_F32)
+CONV_BACK_OF(conv_back_4_f32, 4, GDN2_F32)
+CONV_BACK_OF(conv_back_2_bf16, 2, GDN2_BF16)
+CONV_BACK_OF(conv_back_3_bf16, 3, GDN2_BF16)
+CONV_BACK_OF(conv_back_4_bf16, 4, GDN2_BF16)
+
+typedef void conv_back_fn(const gdn2_conv_panel *p, const gdn2_conv_run *run, const gdn2_conv_grad *grad, conv_back_room *room,
+                          int64_t t);
+
+/* The code for full blocks of these types; NULL: there is none. */
+INLINE conv_back_fn *conv_back_for(int W, const gdn2_conv_run *run, const gdn2_conv_grad *grad) {
+  static conv_back_fn *const f32[] = {conv_back_2_f32, conv_back_3_f32, conv_back_4_f32};
+  static conv_back_fn *const bf16[] = {conv_back_2_bf16, conv_back_3_bf16, conv_back_4_bf16};
+  const gdn2_dtype dtype = run->x.dtype;
+  const int same = grad->dy.at && grad->dy.dtype == dtype && (!grad->dx.at || grad->dx.dtype == dtype);
+  if (!same || dtype == GDN2_F16) return NULL;
+  return (dtype == GDN2_F32 ? f32 : bf16)[W - GDN2_CONV_MIN_WIDTH];
+}
+
+/* Token t of any types, anywhere, channels from m on: the same arithmetic. */
+INLINE void conv_back_any(int W, const gdn2_conv_panel *p, const gdn2_conv_run *run, const gdn2_conv_grad *grad,
+                          conv_back_room *room, int64_t t, int m) {
+  const int64_t kept = t - run->length + W - 1;
+  for (; m < p->channels; m += VL) {
+    const int n = p->channels - m;
+    conv_back_column k = {.c = conv_column_at(W, run->x.dtype, &run->x, &room->fore, t, m, n)};
+    conv_back_begin(W, &k, room, 1, m);
+    conv_back_token(W, p->silu, &k, 0, any_load(run->x.dtype, run->x.at, t * run->x.step + m, n),
+                    conv_dy(grad->dy.dtype, &grad->dy, t, m, n));
+    const vf dx = conv_back_dx(W, &k, 0, kept >= 0 ? v_load(room->last[kept] + m) : v_zero());
+    if (grad->dx.at) any_store(grad->dx.dtype, grad->dx.at, t * grad->dx.step + m, dx, n);
+    conv_back_end(W, &k, room, grad->sums, grad->ld, m);
+  }
+}
+
+STAGE void conv_back_token_any(const gdn2_conv_panel *p, const gdn2_conv_run *run, const gdn2_conv_grad *grad,
+                               conv_back_room *room, int64_t t, int m) {
+  if (p->W == 2) conv_back_any(2, p, run, grad, room, t, m);
+  if (p->W == 3) conv_back_any(3, p, run, grad, room, t, m);
+  if (p->W == 4) conv_back_any(4, p, run, grad, room, t, m);
+}
+
+/* dz of the W-1 tokens behind the run; beyond the sequence they are 0. */
+INLINE void conv_behind(int W, const gdn2_conv_panel *p, const gdn2_conv_run *run, const gdn2_rows *dy, conv_back_room *room) {
+  const int64_t end = run->first + run->count;
+  for (int m = 0; m < p->channels; m += VL) {
+    const int n = p->channels - m;
+    conv_column c = {.bias = v_zero()};
+    if (end < run->length) c = conv_column_at(W, run->x.dtype, &run->x, &room->fore, end, m, n);
+    for (int j = 0; j < W - 1; j++) {
+      vf dz = v_zero();
+      if (end + j < run->length) {
+        const vf z = conv_next(W, &c, any_load(run->x.dtype, run->x.at, (end + j) * run->x.step + m, n));
+        dz = conv_dz(p->silu, conv_dy(dy->dtype, dy, end + j, m, n), z);
+      }
+      v_store(room->next[j] + m, dz);
+    }
+  }
+}
+
+/* (L3) at the places of the state. */
+STAGE void conv_dstate(const gdn2_conv_panel *p, const gdn2_conv_run *run, const conv_back_room *room, gdn2_conv_grid_out to) {
+  float d[GDN2_CONV_PAST][CONV_ROOM];
+  for (int i = 0; i < p->W - 1; i++)
+    for (int m = 0; m < p->channels; m += VL) {
+      vf sum = i >= run->length ? v_load(room->last[i - run->length] + m) : v_zero();
+      for (int j = 0; j <= i; j++) sum = v_fma(v_load(room->fore.taps[j] + m), v_load(room->next[i - j] + m), sum);
+      v_store(d[i] + m, sum);
+    }
+  grid_write(to, p->W - 1, p->channels, (const float(*)[CONV_ROOM])d);
+}
+
+/* Blocks are counted from the first token of the run, the last W-1 tokens of a sequence always go one by one: the order of the
+ * sums does not depend on what is wanted or given. */
+STAGE void conv_walk_back(const gdn2_conv_panel *p, const gdn2_conv_run *run, const gdn2_conv_grad *grad, conv_back_room *room) {
+  conv_back_fn *quick = conv_back_for(p->W, run, grad);
+  const int whole = p->channels / VL * VL;
+  const int64_t end = run->first + run->count, kept = run->length - (p->W - 1);
+  for (int64_t block = (run->count - 1) / CONV_BLOCK; block >= 0; block--) {
+    const int64_t t = run->first + block * CONV_BLOCK, left = end - t;
+    const int count = left < CONV_BLOCK ? (int)left : CONV_BLOCK;
+    const int is_quick = quick && count == CONV_BLOCK && t >= p->W - 1 && t + CONV_BLOCK <= kept;
+    if (is_quick) quick(p, run, grad, room, t);
+    for (int i = count - 1; i >= 0 && !(is_quick && whole == p->channels); i--)
+      conv_back_token_any(p, run, grad, room, t + i, is_quick ? whole : 0);
+  }
+}
+
+static void conv_backward_f64(const gdn2_conv_panel *p, const gdn2_conv_run *run, const gdn2_conv_grad *grad);
+
+STAGE void stage_conv_backward(const gdn2_conv_panel *p, const gdn2_conv_run *run, const gdn2_conv_grad *grad) {
+  conv_back_room room;
+  if (run->x.dtype == GDN2_F64) {
+    conv_backward_f64(p, run, grad);
+    return;
+  }
+  conv_prepare(p, run, &room.fore);
+  grid_read(grad->dstate_final, p->W - 1, p->channels, room.last);
+  if (p->W == 2) conv_behind(2, p, run, &grad->dy, &room);
+  if (p->W == 3) conv_behind(3, p, run, &grad->dy, &room);
+  if (p->W == 4) conv_behind(4, p, run, &grad->dy, &room);
+  conv_walk_back(p, run, grad, &room);
+  if (grad->dstate.at && run->first == 0) conv_dstate(p, run, &room, grad->dstate);
+}
+
+/* The sums in float64, whatever the rows are: there may be thousands of them. */
+STAGE void stage_conv_total(int channels, int64_t blocks, const void *rows, int64_t step, int f64, gdn2_conv_grid_out to) {
+  double sum[GDN2_CONV_PANEL] = {0};
+  for (int64_t block = 0; block < blocks; block++) {
+    const float *single = (const float *)rows + (f64 ? 0 : block * step);
+    const double *twice = (const double *)rows + (f64 ? block * step : 0);
+    for (int c = 0; c < channels; c++) sum[c] += f64 ? twice[c] : (double)single[c];
+  }
+  for (int c = 0; c < channels; c++) {
+    char *at = to.at + c * to.channel * gdn2_dtype_size(to.dtype);
+    if (to.dtype == GDN2_F64)
+      memcpy(at, &sum[c], sizeof *sum);
+    else
+      gdn2_number_to(at, to.dtype, (float)sum[c]);
+  }
+}
