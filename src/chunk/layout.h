@@ -5,7 +5,7 @@
 #include "base/arena.h"
 #include "chunk/records.h"
 
-/* kept: see gdn2_keys. */
+/* kept: see gdn2_keys. The chunks that are kept share one X, given by the driver. */
 static inline gdn2_chunk gdn2_layout_chunk(gdn2_arena *arena, gdn2_shape s, int kept) {
   const size_t C = GDN2_CHUNK, keys = C * (size_t)s.Kp, values = C * (size_t)s.Vp;
   gdn2_chunk c = {0};
@@ -23,7 +23,7 @@ static inline gdn2_chunk gdn2_layout_chunk(gdn2_arena *arena, gdn2_shape s, int 
   c.scores.P = gdn2_arena_floats(arena, C * C);
   c.scores.T = gdn2_arena_floats(arena, C * C);
   c.scores.Ktail = gdn2_arena_floats(arena, keys);
-  c.X = gdn2_arena_floats(arena, 2 * values);
+  c.X = kept ? NULL : gdn2_arena_floats(arena, 2 * values);
   c.R = gdn2_arena_floats(arena, values);
   return c;
 }
@@ -39,10 +39,6 @@ static inline gdn2_grad gdn2_layout_grad(gdn2_arena *arena, gdn2_shape s) {
   d.DYS = gdn2_arena_floats(arena, 2 * keys);
   d.dKt = gdn2_arena_floats(arena, keys);
   d.through = gdn2_arena_floats(arena, (size_t)s.Kp);
-  d.dq_pair = gdn2_arena_floats(arena, keys);
-  d.de_pair = gdn2_arena_floats(arena, keys);
-  d.dk_pair = gdn2_arena_floats(arena, keys);
-  d.dg_pair = gdn2_arena_floats(arena, keys);
   return d;
 }
 

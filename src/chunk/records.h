@@ -95,7 +95,7 @@ typedef struct gdn2_chunk {
   int n;
   gdn2_keys keys;
   gdn2_scores scores;
-  float *X; /* [2n][Vp]  EQ S0: rows 0..n-1 -E S0, rows n..2n-1 Qg S0 */
+  float *X; /* [2n][Vp]  EQ S0: rows 0..n-1 -E S0, rows n..2n-1 Qg S0; where a chunk is kept, for the time of its forward only */
   float *R; /* [n][Vp]   solution of (I + T) R = Z - E S0 */
 } gdn2_chunk;
 
@@ -109,10 +109,6 @@ typedef struct gdn2_grad {
   float *DYS;     /* [2n][Kp]  DY S0^T: dX S0^T, then dO S0^T */
   float *dKt;     /* [n][Kp]   R dS1^T: gradient of Ktail */
   float *through; /* [Kp]    gamma_n rowsum(dS1 S0): what the whole chunk's decay passes straight through */
-  float *dq_pair; /* [n][Kp] sum_j dP_ij decay k_j */
-  float *de_pair; /* [n][Kp] sum_j dT_ij decay k_j */
-  float *dk_pair; /* [n][Kp] sum_i (dP_ij scale q_i + dT_ij b_i k_i) decay */
-  float *dg_pair; /* [n][Kp] pairs that straddle the token */
 } gdn2_grad;
 
 /* gates -> chain: gradients that are not ready to be stored, because other value heads of the key head add to them, or because

@@ -37,7 +37,9 @@ typedef struct {
 
 static float *replay_record(const sequence_walk *w, int64_t index, gdn2_chunk *c) {
   gdn2_arena arena = {w->slot.replay + w->slot.replay_bytes * (size_t)index, 0};
-  return gdn2_backward_lay_record(&arena, w->s, c);
+  float *S0 = gdn2_backward_lay_record(&arena, w->s, c);
+  c->X = w->slot.passing.X;
+  return S0;
 }
 
 static size_t state_size(const sequence_walk *w) { return (size_t)w->s.Kp * (size_t)w->s.Vp; }
@@ -63,8 +65,8 @@ static int64_t g_head(const backward_work *work, int64_t j) {
 static void keep_checkpoints(const sequence_walk *w, int64_t i) {
   const gdn2_call *in = &w->call->in;
   const gdn2_head head = gdn2_head_of(in, w->at, value_head(w->work, w->unit, i));
-  gdn2_chunk c;
-  float *S = replay_record(w, 0, &c);
+  gdn2_chunk c = w->slot.passing, unused;
+  float *S = replay_record(w, 0, &unused);
   for (int64_t segment = 1; segment < w->segments.count; segment++) {
     const float *from = checkpoint(w, i, segment - 1);
     for (int64_t x = 0; x < w->segments.length; x++) {
@@ -119,7 +121,6 @@ static void keys_adjoint(segment_walk *g, int64_t x, const gdn2_chunk *c, const 
   matrix->transpose(n, s.V, c->R, s.Vp, grad.Rt, GDN2_CHUNK);
   matrix->mul_set(2 * n, n, s.V, grad.DY, s.Vp, 1, grad.Rt, GDN2_CHUNK, grad.dTP, GDN2_CHUNK);
   stage->back_project(s, c, S0, g->dS, &grad);
-  stage->intra(s, n, &c->keys, &grad);
   out.wait = rows_from(out.wait, (ptrdiff_t)x * GDN2_CHUNK * s.Kp);
   stage->gates(s, &g->head, (g->first + x) * GDN2_CHUNK, c, &grad, &out);
 }

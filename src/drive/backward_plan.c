@@ -56,6 +56,7 @@ gdn2_backward_slot gdn2_backward_lay(gdn2_arena *arena, gdn2_shape s, const gdn2
   gdn2_chunk unused;
   (void)gdn2_backward_lay_record(&measure, s, &unused);
   slot.grad = gdn2_layout_grad(arena, s);
+  slot.passing = gdn2_layout_chunk(arena, s, 0);
   slot.wait = gdn2_layout_wait(arena, s, segments.length * GDN2_CHUNK, plan->waits);
   slot.dS = gdn2_arena_floats(arena, states);
   slot.checkpoints = gdn2_arena_floats(arena, states * (size_t)segments.count);

@@ -28,6 +28,7 @@ typedef struct gdn2_segments {
 /* A worker's part of the workspace. */
 typedef struct gdn2_backward_slot {
   gdn2_grad grad;
+  gdn2_chunk passing; /* a chunk that is not kept; X for those that are */
   gdn2_wait wait;     /* rows of a segment */
   float *dS;          /* [heads][Kp][Vp] gradients of the states behind the chunk at hand */
   float *checkpoints; /* [heads][segments][Kp][Vp] */

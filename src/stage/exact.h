@@ -1,5 +1,5 @@
 /* The stages of the exact engine in the table; one per file exact_<stage>_tmpl.c. Forward: load -> scores -> (EQ S0) -> solve ->
- * output and state. Backward: replay -> adjoint solve -> (products with S0^T, dS1^T) -> intra -> gates -> chain. The products in
+ * output and state. Backward: replay -> adjoint solve -> (products with S0^T, dS1^T) -> intra and gates -> chain. The products in
  * brackets are matrix stages, called by the drivers. t0 is the first token of the chunk in the caller's tensors. */
 #ifndef GDN2_STAGE_EXACT_H
 #define GDN2_STAGE_EXACT_H
@@ -23,7 +23,6 @@ typedef struct gdn2_exact_stages {
   void (*load_do)(gdn2_shape s, gdn2_rows d_o, int64_t t0, int n, float *dO);
   void (*adjoint_solve)(gdn2_shape s, int n, const gdn2_scores *scores, float *DY);
   void (*back_project)(gdn2_shape s, const gdn2_chunk *c, const float *S0, const float *dS, const gdn2_grad *grad);
-  void (*intra)(gdn2_shape s, int n, const gdn2_keys *keys, const gdn2_grad *grad);
   void (*gates)(gdn2_shape s, const gdn2_head *head, int64_t t0, const gdn2_chunk *chunk, const gdn2_grad *grad,
                 const gdn2_head_grad *out);
   void (*values)(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, const float *dX, const gdn2_head_grad *out);

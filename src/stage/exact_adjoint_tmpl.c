@@ -52,8 +52,31 @@ INLINE void emit_sum(const gdn2_rows_out *out, int64_t t, vf sum) {
   if (out->at && !out->channel) gdn2_number_to(out->at + t * out->step * gdn2_dtype_size(out->dtype), out->dtype, v_sum(sum));
 }
 
+/* Given gates and float32 rows throughout, which is what most callers have. */
+INLINE void values_plain(gdn2_shape s, gdn2_rows v, gdn2_rows w, gdn2_rows_out dv, gdn2_rows_out dw, int64_t t0, int n,
+                         const float *dX) {
+  for (int64_t t = t0; t < t0 + n; t++, dX += s.Vp) {
+    const float *v_row = (const float *)(const void *)v.at + t * v.step, *w_row = (const float *)(const void *)w.at + t * w.step;
+    float *dv_row = (float *)(void *)dv.at + t * dv.step, *dw_row = (float *)(void *)dw.at + t * dw.step;
+    for (int m = 0; m < s.V; m += VL) {
+      const int count = s.V - m;
+      const vf dx = v_load(dX + m);
+      v_store_upto(dv_row + m, v_mul(v_load_upto(w_row + m, count), dx), count);
+      v_store_upto(dw_row + m, v_mul(v_load_upto(v_row + m, count), dx), count);
+    }
+  }
+}
+
+INLINE int is_plain_in(const gdn2_rows *rows) { return rows->at && rows->channel && rows->dtype == GDN2_F32; }
+INLINE int is_plain_out(const gdn2_rows_out *rows) { return rows->at && rows->channel && rows->dtype == GDN2_F32; }
+
 STAGE void stage_values(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, const float *dX, const gdn2_head_grad *out) {
   const gdn2_gate form = head->w.at ? head->rule.write : GDN2_GATE_GIVEN;
+  if (form == GDN2_GATE_GIVEN && is_plain_in(&head->v) && is_plain_in(&head->w) && is_plain_out(&out->dv) &&
+      is_plain_out(&out->dw)) {
+    values_plain(s, head->v, head->w, out->dv, out->dw, t0, n, dX);
+    return;
+  }
   for (int t = 0; t < n; t++) {
     vf dv_sum = v_zero(), dw_sum = v_zero();
     for (int m = 0; m < s.V; m += VL) {

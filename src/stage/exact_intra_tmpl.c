@@ -20,13 +20,17 @@
 typedef struct {
   const float *dO_R, *dX_R; /* [n][C]; the latter is minus dT */
   const float *alpha, *q, *k, *bk;
-  float *dq, *de, *dk, *dg;
   ptrdiff_t ld;
   int n;
 } intra_rows;
 
+/* What comes out for it: (25) to (27). */
+typedef struct {
+  vf dq[GDN2_CHUNK], de[GDN2_CHUNK], dk[GDN2_CHUNK], dg[GDN2_CHUNK];
+} intra_pairs;
+
 /* Rows i0 .. i0+rows-1 on the way down. kd [i][j]: k_j decayed to row i; those of the rows before are there. */
-INLINE void intra_down(intra_rows in, int rows, int i0, vf kd[GDN2_CHUNK][GDN2_CHUNK]) {
+INLINE void intra_down(intra_rows in, int rows, int i0, vf kd[GDN2_CHUNK][GDN2_CHUNK], intra_pairs *out) {
   vf dq[4], de[4], alpha[4];
   UNROLL
   for (int r = 0; r < rows; r++) {
@@ -59,13 +63,13 @@ INLINE void intra_down(intra_rows in, int rows, int i0, vf kd[GDN2_CHUNK][GDN2_C
   }
   UNROLL
   for (int r = 0; r < rows; r++) {
-    v_store(in.dq + (i0 + r) * in.ld, dq[r]);
-    v_store(in.de + (i0 + r) * in.ld, de[r]);
+    out->dq[i0 + r] = dq[r];
+    out->de[i0 + r] = de[r];
   }
 }
 
 /* The same rows on the way up. h [j]: h_tj of the row below, which may be 0. */
-INLINE void intra_up(intra_rows in, int rows, int i0, vf kd[GDN2_CHUNK][GDN2_CHUNK], vf h[GDN2_CHUNK]) {
+INLINE void intra_up(intra_rows in, int rows, int i0, vf kd[GDN2_CHUNK][GDN2_CHUNK], vf h[GDN2_CHUNK], intra_pairs *out) {
   vf q[4], bk[4], below[4], dg[4];
   UNROLL
   for (int r = 0; r < rows; r++) {
@@ -99,32 +103,27 @@ INLINE void intra_up(intra_rows in, int rows, int i0, vf kd[GDN2_CHUNK][GDN2_CHU
       dg[r] = v_fma(x, kd[i0 + r][j], dg[r]);
     }
     const vf z_jj = v_mul(v_set1(in.dO_R[j * GDN2_CHUNK + j]), q[c]);
-    v_store(in.dk + j * in.ld, v_fma(below[c], x, z_jj));
+    out->dk[j] = v_fma(below[c], x, z_jj);
   }
   UNROLL
-  for (int r = 0; r < rows; r++) v_store(in.dg + (i0 + r) * in.ld, dg[r]);
+  for (int r = 0; r < rows; r++) out->dg[i0 + r] = dg[r];
 }
 
-STAGE void stage_intra(gdn2_shape s, int n, const gdn2_keys *keys, const gdn2_grad *grad) {
+/* Channels m .. m+VL-1 of a chunk. */
+STAGE void intra_vector(gdn2_shape s, int n, const gdn2_keys *keys, const float *dTP, int m, intra_pairs *out) {
   const int whole = n / 4 * 4;
-  for (int m = 0; m < s.Kp; m += VL) {
-    const intra_rows in = {.dO_R = grad->dTP + (ptrdiff_t)n * GDN2_CHUNK,
-                           .dX_R = grad->dTP,
-                           .alpha = keys->alpha + m,
-                           .q = keys->q + m,
-                           .k = keys->k + m,
-                           .bk = keys->bk + m,
-                           .dq = grad->dq_pair + m,
-                           .de = grad->de_pair + m,
-                           .dk = grad->dk_pair + m,
-                           .dg = grad->dg_pair + m,
-                           .ld = s.Kp,
-                           .n = n};
-    vf kd[GDN2_CHUNK][GDN2_CHUNK], h[GDN2_CHUNK];
-    for (int j = 0; j < n; j++) h[j] = v_zero();
-    for (int i = 0; i < whole; i += 4) intra_down(in, 4, i, kd);
-    for (int i = whole; i < n; i++) intra_down(in, 1, i, kd);
-    for (int i = n - 1; i >= whole; i--) intra_up(in, 1, i, kd, h);
-    for (int i = whole - 4; i >= 0; i -= 4) intra_up(in, 4, i, kd, h);
-  }
+  const intra_rows in = {.dO_R = dTP + (ptrdiff_t)n * GDN2_CHUNK,
+                         .dX_R = dTP,
+                         .alpha = keys->alpha + m,
+                         .q = keys->q + m,
+                         .k = keys->k + m,
+                         .bk = keys->bk + m,
+                         .ld = s.Kp,
+                         .n = n};
+  vf kd[GDN2_CHUNK][GDN2_CHUNK], h[GDN2_CHUNK];
+  for (int j = 0; j < n; j++) h[j] = v_zero();
+  for (int i = 0; i < whole; i += 4) intra_down(in, 4, i, kd, out);
+  for (int i = whole; i < n; i++) intra_down(in, 1, i, kd, out);
+  for (int i = n - 1; i >= whole; i--) intra_up(in, 1, i, kd, h, out);
+  for (int i = whole - 4; i >= 0; i -= 4) intra_up(in, 4, i, kd, h, out);
 }

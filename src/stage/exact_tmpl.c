@@ -17,5 +17,5 @@
     .state_load = state_load, .state_store = state_store, .scores = stage_scores, .project = stage_project,                      \
     .project_zeros = stage_project_zeros, .update = stage_update, .solve = stage_solve, .output = stage_output,                  \
     .clear = stage_clear, .load_do = stage_load_do, .adjoint_solve = stage_adjoint_solve, .back_project = stage_back_project,    \
-    .intra = stage_intra, .gates = stage_gates, .values = stage_values, .chain = stage_chain, .collect = stage_collect,          \
+    .gates = stage_gates, .values = stage_values, .chain = stage_chain, .collect = stage_collect,                                \
   }
