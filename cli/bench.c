@@ -7,6 +7,7 @@
 static int check_use(const bench_cases *cases, const settings *s) {
   io_error error;
   if (s->json && s->csv) return cli_wrong_use("--json and --csv: one of them");
+  if (s->csv && s->stages) return cli_wrong_use("--csv has no columns for --stages; use --json, or the table");
   if (!s->plot) return DONE;
   if (!bench_plot_possible(cases))
     return cli_wrong_use("--plot: no case comes with two lengths or two numbers of threads, for example --T 256,1024,4096");
@@ -23,11 +24,12 @@ static int measure_all(const bench_cases *cases, const settings *s, bench_result
 
 static int report(const bench_result *results, int count, const settings *s) {
   if (s->json)
-    bench_print_json(results, count);
+    bench_print_json(results, count, s->stages);
   else if (s->csv)
     bench_print_csv(results, count);
   else
     bench_print_table(results, count);
+  if (s->stages && !s->json) bench_print_stages(results, count);
   return s->plot ? bench_plot_write(s->plot, results, count) : DONE;
 }
 

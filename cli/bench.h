@@ -51,6 +51,7 @@ typedef struct bench_tensors {
   float *weight, *dweight;      /* conv, norm: float32; the norm uses the first V */
   gdn2_seed_residuals residuals;
   gdn2_exec forward, backward; /* with their workspaces */
+  gdn2_profile *profile;       /* NULL: the time of stages is not taken */
 } bench_tensors;
 
 /* Memory for the case, and inputs like a trained layer's. Returns an exit code. */
@@ -67,12 +68,13 @@ int bench_run(bench_tensors *t, const bench_case *c);
 typedef struct bench_result {
   bench_case c;
   int samples;
-  double ms;           /* of one run: the median */
-  double tok_heads;    /* token-heads per second */
-  double gflops, peak; /* useful; what one thread could do at most: the median over the same time */
-  double fraction;     /* gflops / (peak threads) */
-  double gbs;          /* conv, norm: bytes of tensors read and written, 1e9 per second; 0: another op */
-  double of_copy;      /* conv, norm: the time of a copy that moves as many bytes, by this time */
+  double ms;                    /* of one run: the median */
+  double tok_heads;             /* token-heads per second */
+  double gflops, peak;          /* useful; what one thread could do at most: the median over the same time */
+  double fraction;              /* gflops / (peak threads) */
+  double gbs;                   /* conv, norm: bytes of tensors read and written, 1e9 per second; 0: another op */
+  double of_copy;               /* conv, norm: the time of a copy that moves as many bytes, by this time */
+  double stage_ms[GDN2_STAGES]; /* with --stages: of one run, in all threads together; 0: not run */
 } bench_result;
 
 /* The ops of the layer parts, and which of the rule's tensors stand for theirs. */
@@ -95,7 +97,10 @@ int bench_measure(const bench_case *c, const settings *s, progress *bar, bench_r
 
 void bench_print_cases(const bench_cases *cases);
 void bench_print_table(const bench_result *r, int count);
-void bench_print_json(const bench_result *r, int count);
+/* The stages of each case. */
+void bench_print_stages(const bench_result *r, int count);
+/* stages: with an object of their times. */
+void bench_print_json(const bench_result *r, int count, int stages);
 void bench_print_csv(const bench_result *r, int count);
 
 /* Whether the cases have anything to draw: a case that comes with two lengths, or with two numbers of threads. */

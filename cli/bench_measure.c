@@ -104,6 +104,18 @@ static bench_result result_of(const bench_case *c, samples *x) {
   return r;
 }
 
+/* A few runs more, apart from the samples: taking the times of stages costs some time too. */
+static int take_stages(bench_tensors *t, const bench_case *c, bench_result *r) {
+  enum { RUNS = 3 };
+  double seconds;
+  gdn2_profile profile = {{0}};
+  t->profile = &profile;
+  int code = timed(t, c, RUNS, &seconds);
+  t->profile = NULL;
+  for (int i = 0; i < GDN2_STAGES; i++) r->stage_ms[i] = 1e-6 * (double)profile.nanoseconds[i] / RUNS;
+  return code;
+}
+
 int bench_measure(const bench_case *c, const settings *s, progress *bar, bench_result *r) {
   bench_tensors t;
   samples *x = calloc(1, sizeof *x);
@@ -111,6 +123,7 @@ int bench_measure(const bench_case *c, const settings *s, progress *bar, bench_r
   int code = bench_tensors_make(&t, c);
   if (!code) code = take_samples(&t, c, s, bar, x);
   if (!code) *r = result_of(c, x);
+  if (!code && s->stages) code = take_stages(&t, c, r);
   bench_tensors_free(&t);
   free(x);
   return code;

@@ -35,6 +35,26 @@ void bench_print_table(const bench_result *r, int count) {
   }
 }
 
+static double stages_sum(const bench_result *r) {
+  double sum = 0;
+  for (int i = 0; i < GDN2_STAGES; i++) sum += r->stage_ms[i];
+  return sum;
+}
+
+void bench_print_stages(const bench_result *r, int count) {
+  printf("\nstages: milliseconds of a run in all threads together, share, nanoseconds for a token and value head\n");
+  for (int n = 0; n < count; n++, r++) {
+    const double tokens = (double)r->c.n.B * (double)r->c.n.T * (double)r->c.HV, sum = stages_sum(r);
+    printf("\n");
+    print_case(&r->c);
+    printf("\n");
+    for (int i = 0; i < GDN2_STAGES; i++)
+      if (r->stage_ms[i] > 0)
+        printf("  %-14s %10.3f %6.1f %% %9.1f\n", gdn2_stage_name((gdn2_stage)i), r->stage_ms[i], 100 * r->stage_ms[i] / sum,
+               1e6 * r->stage_ms[i] / tokens);
+  }
+}
+
 /* How a result is written where a program reads it: name, is it text, value. */
 static void print_fields(const bench_result *r, void (*put)(const char *name, int text, const char *value)) {
   const sizes *n = &r->c.n;
@@ -85,12 +105,24 @@ static void put_value(const char *name, int text, const char *value) {
   printf("%s%s", column++ ? "," : "", value);
 }
 
-void bench_print_json(const bench_result *r, int count) {
+static void print_stages_object(const bench_result *r) {
+  const char *before = "";
+  printf(", \"stages_ms\": {");
+  for (int i = 0; i < GDN2_STAGES; i++) {
+    if (!(r->stage_ms[i] > 0)) continue;
+    printf("%s\"%s\": %.6g", before, gdn2_stage_name((gdn2_stage)i), r->stage_ms[i]);
+    before = ", ";
+  }
+  printf("}");
+}
+
+void bench_print_json(const bench_result *r, int count, int stages) {
   printf("[\n");
   for (int i = 0; i < count; i++) {
     column = 0;
     printf("  {");
     print_fields(&r[i], put_json);
+    if (stages) print_stages_object(&r[i]);
     printf("}%s\n", i + 1 < count ? "," : "");
   }
   printf("]\n");

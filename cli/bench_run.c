@@ -44,7 +44,7 @@ int bench_workspace(gdn2_exec *exec, size_t bytes) {
 }
 
 static int run_forward(bench_tensors *t, const bench_case *c) {
-  gdn2_forward_args args = {.struct_size = sizeof args, .problem = problem_of(t, c), .exec = t->forward};
+  gdn2_forward_args args = {.struct_size = sizeof args, .problem = problem_of(t, c), .exec = t->forward, .profile = t->profile};
   args.o = output_of(t, c, OUT_O);
   args.h_final = output_of(t, c, OUT_H_FINAL);
   size_t bytes = 0;
@@ -55,7 +55,7 @@ static int run_forward(bench_tensors *t, const bench_case *c) {
 }
 
 static int run_backward(bench_tensors *t, const bench_case *c) {
-  gdn2_backward_args args = {.struct_size = sizeof args, .problem = problem_of(t, c), .exec = t->backward};
+  gdn2_backward_args args = {.struct_size = sizeof args, .problem = problem_of(t, c), .exec = t->backward, .profile = t->profile};
   args.d_o = input_of(t, c, IN_DO);
   args.dq = output_of(t, c, OUT_DQ);
   args.dk = output_of(t, c, OUT_DK);
@@ -74,8 +74,14 @@ static int run_backward(bench_tensors *t, const bench_case *c) {
 
 static gdn2_seed_call call_of(const bench_tensors *t, const bench_case *c) {
   const sizes *n = &c->n;
-  return (gdn2_seed_call){
-      .struct_size = sizeof(gdn2_seed_call), .B = n->B, .L = n->T, .H = n->H, .K = n->K, .V = n->V, .exec = t->forward};
+  return (gdn2_seed_call){.struct_size = sizeof(gdn2_seed_call),
+                          .B = n->B,
+                          .L = n->T,
+                          .H = n->H,
+                          .K = n->K,
+                          .V = n->V,
+                          .exec = t->forward,
+                          .profile = t->profile};
 }
 
 static gdn2_seed_inputs seed_inputs(const bench_tensors *t) {

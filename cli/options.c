@@ -82,6 +82,7 @@ static const option table[] = {
     {"json", FLAG, VERB_BENCH, AT(json), NULL, "a list of objects in place of the table", NULL, 0, 0},
     {"csv", FLAG, VERB_BENCH, AT(csv), NULL, "comma-separated values in place of the table", NULL, 0, 0},
     {"plot", TEXT, VERB_BENCH, AT(plot), "FILE", "also throughput against length and threads, as SVG", NULL, 0, 0},
+    {"stages", FLAG, VERB_BENCH, AT(stages), NULL, "also the time of each stage, or kernel of the seed's pipeline", NULL, 0, 0},
     {"list", FLAG, VERB_BENCH, AT(list), NULL, "only the cases; nothing is measured", NULL, 0, 0},
     {"progress", CHOICE, BOTH | VERB_BENCH, AT(progress), "WHEN", "bar on stderr: auto (default: on a terminal), on or off",
      progress_names, 0, 0},

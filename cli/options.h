@@ -42,7 +42,7 @@ typedef struct settings {
   int bt, bc, mb;
   int set;                        /* an index of the sets of bench */
   const char *lists[BENCH_LISTS]; /* as given; NULL: absent */
-  int repeats, json, csv, list;
+  int repeats, json, csv, list, stages;
   double min_time;
   const char *plot;
   uint64_t given; /* a bit for each option of the table */

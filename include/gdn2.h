@@ -183,12 +183,45 @@ typedef struct gdn2_exec {
   size_t workspace_bytes;
 } gdn2_exec;
 
+/* Where the time of a call goes: the stages of the exact engine, then the kernels of the seed's pipeline. In a backward call the
+ * first stages are those of the states made anew. */
+typedef enum gdn2_stage {
+  GDN2_STAGE_SCORES,        /* gates, running decays, what tokens of a chunk see of each other */
+  GDN2_STAGE_PROJECT,       /* products with the state before the chunk */
+  GDN2_STAGE_SOLVE,         /* triangular solve */
+  GDN2_STAGE_OUTPUT,        /* o */
+  GDN2_STAGE_UPDATE,        /* the state behind the chunk */
+  GDN2_STAGE_ADJOINT,       /* backward: the solve's adjoint */
+  GDN2_STAGE_BACK_PROJECT,  /* backward: products with the state and its gradient, transposed */
+  GDN2_STAGE_GATES,         /* backward: pairs, gradients of q, k, g and b */
+  GDN2_STAGE_VALUES,        /* backward: gradients of v and w */
+  GDN2_STAGE_STATE_ADJOINT, /* backward: gradient of the state before the chunk */
+  GDN2_STAGE_CHAIN,         /* backward: from finished inputs to raw ones, sums over value heads */
+  GDN2_STAGE_SEED_A,
+  GDN2_STAGE_SEED_B,
+  GDN2_STAGE_SEED_C,
+  GDN2_STAGE_SEED_D,
+  GDN2_STAGE_SEED_B2,
+  GDN2_STAGE_SEED_B1,
+  GDN2_STAGE_SEED_B3,
+  GDN2_STAGE_SEED_B4,
+  GDN2_STAGE_SEED_B5,
+  GDN2_STAGES
+} gdn2_stage;
+
+/* Nanoseconds in each stage, added to by the calls that are given it. Stages that threads run side by side count for each of
+ * them; the seed's A to D, B2 and B1, each of which is done before the next begins, count as long as they take. */
+typedef struct gdn2_profile {
+  uint64_t nanoseconds[GDN2_STAGES];
+} gdn2_profile;
+
 typedef struct gdn2_forward_args {
   size_t struct_size; /* sizeof(gdn2_forward_args) */
   gdn2_problem problem;
   gdn2_output o;       /* [B, T, HV, V]; absent: not computed */
   gdn2_output h_final; /* [N, HV, K, V] float32, state after the last token; absent: not stored. No token: h0 or zeros */
   gdn2_exec exec;
+  gdn2_profile *profile; /* NULL: times are not taken */
 } gdn2_forward_args;
 
 /* o and the final state of the recurrence above. Cost: 6 K V floating-point operations per token and head and about 10 % more.
@@ -215,6 +248,7 @@ typedef struct gdn2_backward_args {
    * keeps a state for each token, 0 is the square root of the number of tokens. */
   int64_t checkpoint_every;
   gdn2_exec exec;
+  gdn2_profile *profile; /* NULL: times are not taken */
 } gdn2_backward_args;
 
 /* Gradients of L(o, h_final) given d_o = dL/do and dh_final = dL/dh_final; equations (20) to (33) and (39) to (41) of
@@ -242,6 +276,9 @@ GDN2_API gdn2_status gdn2_isa_choose(gdn2_isa wanted, gdn2_isa *chosen);
 
 /* "generic", "avx2", "avx512", "neon", "auto"; "unknown" for anything else. */
 GDN2_API const char *gdn2_isa_name(gdn2_isa isa);
+
+/* "scores", "gates", "seed_A", ...; "unknown" for anything else. */
+GDN2_API const char *gdn2_stage_name(gdn2_stage stage);
 
 /* The threads a call with exec.threads = wanted takes at most. */
 GDN2_API int gdn2_threads(int wanted);

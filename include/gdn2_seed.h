@@ -131,7 +131,8 @@ typedef struct gdn2_seed_call {
   gdn2_exec exec;                 /* threads and isa; memory is allocated for the call, a workspace is not used */
   gdn2_seed_report_fn *report;    /* NULL: no diagnostics */
   void *report_context;
-  const char *tag; /* NULL: "" */
+  const char *tag;       /* NULL: "" */
+  gdn2_profile *profile; /* NULL: times of the whole forward's and backward's kernels are not taken */
 } gdn2_seed_call;
 
 /* tokens [B, L, H, D] <-> chunks [B, H, NC, bt, D], D = K or V; rows past L are 0 in chunks and dropped on the way back. */

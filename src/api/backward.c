@@ -45,6 +45,7 @@ static gdn2_status check(const gdn2_backward_args *args, gdn2_backward_call *cal
   if (!args) return gdn2_fail(GDN2_ERR_ARGUMENT, "args is NULL; it must point to a gdn2_backward_args");
   gdn2_status status = gdn2_check_size(args->struct_size, sizeof *args, "gdn2_backward_args");
   if (status == GDN2_OK) status = gdn2_check_problem(&args->problem, &args->exec, &call->in);
+  call->in.profile = args->profile;
   if (status == GDN2_OK) status = check_checkpoints(args, call);
   if (status == GDN2_OK) status = check_parameters(args, &call->in);
   if (status != GDN2_OK) return status;
@@ -59,11 +60,25 @@ static size_t bytes_of(const gdn2_backward_call *call) {
   return call->in.f64 ? gdn2_double_backward_bytes(call) : gdn2_backward_bytes(call);
 }
 
+/* A checked call, and the workspace that it needs. */
+static gdn2_status prepare(const gdn2_backward_args *args, gdn2_backward_call *call, size_t *bytes) {
+  const gdn2_status status = check(args, call);
+  if (status != GDN2_OK) return status;
+  const size_t needed = bytes_of(call);
+  if (needed == SIZE_MAX)
+    return gdn2_fail(GDN2_ERR_MEMORY,
+                     "checkpoint_every is %" PRId64 "; with T = %" PRId64 " the kept states are more than memory can hold",
+                     call->checkpoint_every, call->in.T);
+  *bytes = needed;
+  return GDN2_OK;
+}
+
 gdn2_status gdn2_backward(const gdn2_backward_args *args) {
   gdn2_backward_call call = {.in = {.f64 = 0}};
+  size_t bytes = 0;
   void *workspace, *owned;
-  gdn2_status status = check(args, &call);
-  if (status == GDN2_OK) status = gdn2_workspace_take(&args->exec, bytes_of(&call), &workspace, &owned);
+  gdn2_status status = prepare(args, &call, &bytes);
+  if (status == GDN2_OK) status = gdn2_workspace_take(&args->exec, bytes, &workspace, &owned);
   if (status != GDN2_OK) return status;
   if (call.in.f64)
     gdn2_double_backward(&call, workspace);
@@ -76,7 +91,5 @@ gdn2_status gdn2_backward(const gdn2_backward_args *args) {
 gdn2_status gdn2_backward_workspace(const gdn2_backward_args *args, size_t *bytes) {
   gdn2_backward_call call = {.in = {.f64 = 0}};
   if (!bytes) return gdn2_fail(GDN2_ERR_ARGUMENT, "bytes is NULL; it must point to a size_t");
-  const gdn2_status status = check(args, &call);
-  if (status == GDN2_OK) *bytes = bytes_of(&call);
-  return status;
+  return prepare(args, &call, bytes);
 }

@@ -6,6 +6,7 @@ static gdn2_status check(const gdn2_forward_args *args, gdn2_forward_call *call)
   if (!args) return gdn2_fail(GDN2_ERR_ARGUMENT, "args is NULL; it must point to a gdn2_forward_args");
   gdn2_status status = gdn2_check_size(args->struct_size, sizeof *args, "gdn2_forward_args");
   if (status == GDN2_OK) status = gdn2_check_problem(&args->problem, &args->exec, &call->in);
+  call->in.profile = args->profile;
   if (status != GDN2_OK) return status;
   const gdn2_expect o = gdn2_expect_tokens(&call->in, "o", call->in.HV, call->in.V),
                     h_final = gdn2_expect_state(&call->in, "h_final");

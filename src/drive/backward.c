@@ -71,9 +71,9 @@ static void keep_checkpoints(const sequence_walk *w, int64_t i) {
     const float *from = checkpoint(w, i, segment - 1);
     for (int64_t x = 0; x < w->segments.length; x++) {
       const int64_t t0 = ((segment - 1) * w->segments.length + x) * GDN2_CHUNK;
-      gdn2_chunk_forward(in->table, w->s, &head, w->at.length, t0, 0, from, NULL, &c);
+      gdn2_chunk_forward(in, w->s, &head, w->at.length, t0, 0, from, NULL, &c);
       float *to = x == w->segments.length - 1 ? checkpoint(w, i, segment) : S;
-      gdn2_chunk_state(in->table, w->s, &c, from, to, NULL);
+      gdn2_chunk_state(in, w->s, &c, from, to, NULL);
       from = to;
     }
   }
@@ -88,8 +88,8 @@ static void replay(const segment_walk *g) {
   for (int64_t x = 0; x < g->count; x++) {
     float *S1 = replay_record(w, x + 1, &next);
     (void)replay_record(w, x, &c);
-    gdn2_chunk_forward(in->table, w->s, &g->head, w->at.length, (g->first + x) * GDN2_CHUNK, 0, S0, NULL, &c);
-    if (x + 1 < g->count) gdn2_chunk_state(in->table, w->s, &c, S0, S1, NULL);
+    gdn2_chunk_forward(in, w->s, &g->head, w->at.length, (g->first + x) * GDN2_CHUNK, 0, S0, NULL, &c);
+    if (x + 1 < g->count) gdn2_chunk_state(in, w->s, &c, S0, S1, NULL);
     S0 = S1;
   }
 }
@@ -112,33 +112,41 @@ static gdn2_wait rows_from(gdn2_wait wait, ptrdiff_t offset) {
 
 /* Gradients of the keys' side: everything that needs S0^T and dS1^T. */
 static void keys_adjoint(segment_walk *g, int64_t x, const gdn2_chunk *c, const float *S0) {
-  const gdn2_matrix_stages *matrix = &g->w->call->in.table->matrix;
-  const gdn2_exact_stages *stage = &g->w->call->in.table->exact;
+  const gdn2_call *in = &g->w->call->in;
+  const gdn2_matrix_stages *matrix = &in->table->matrix;
   const gdn2_shape s = g->w->s;
-  gdn2_grad grad = g->w->slot.grad;
+  const gdn2_grad *grad = &g->w->slot.grad;
   gdn2_head_grad out = g->out;
   const int n = c->n;
-  matrix->transpose(n, s.V, c->R, s.Vp, grad.Rt, GDN2_CHUNK);
-  matrix->mul_set(2 * n, n, s.V, grad.DY, s.Vp, 1, grad.Rt, GDN2_CHUNK, grad.dTP, GDN2_CHUNK);
-  stage->back_project(s, c, S0, g->dS, &grad);
+  uint64_t since = gdn2_profile_now(in->profile);
+  matrix->transpose(n, s.V, c->R, s.Vp, grad->Rt, GDN2_CHUNK);
+  matrix->mul_set(2 * n, n, s.V, grad->DY, s.Vp, 1, grad->Rt, GDN2_CHUNK, grad->dTP, GDN2_CHUNK);
+  in->table->exact.back_project(s, c, S0, g->dS, grad);
+  since = gdn2_profile_lap(in->profile, GDN2_STAGE_BACK_PROJECT, since);
   out.wait = rows_from(out.wait, (ptrdiff_t)x * GDN2_CHUNK * s.Kp);
-  stage->gates(s, &g->head, (g->first + x) * GDN2_CHUNK, c, &grad, &out);
+  in->table->exact.gates(s, &g->head, (g->first + x) * GDN2_CHUNK, c, grad, &out);
+  (void)gdn2_profile_lap(in->profile, GDN2_STAGE_GATES, since);
 }
 
 /* Chunk x of the segment. */
 static void chunk_backward(segment_walk *g, int64_t x, const gdn2_chunk *c, const float *S0) {
-  const gdn2_matrix_stages *matrix = &g->w->call->in.table->matrix;
-  const gdn2_exact_stages *stage = &g->w->call->in.table->exact;
+  const gdn2_call *in = &g->w->call->in;
+  const gdn2_exact_stages *stage = &in->table->exact;
   const gdn2_shape s = g->w->s;
   const int64_t t0 = (g->first + x) * GDN2_CHUNK;
   float *DY = g->w->slot.grad.DY;
   const int n = c->n;
+  uint64_t since = gdn2_profile_now(in->profile);
   stage->load_do(s, g->d_o, t0, n, DY + (ptrdiff_t)n * s.Vp);
-  matrix->mul_set(n, s.Vp, s.K, c->scores.Ktail, s.Kp, 1, g->dS, s.Vp, DY, s.Vp);
+  in->table->matrix.mul_set(n, s.Vp, s.K, c->scores.Ktail, s.Kp, 1, g->dS, s.Vp, DY, s.Vp);
   stage->adjoint_solve(s, n, &c->scores, DY);
+  (void)gdn2_profile_lap(in->profile, GDN2_STAGE_ADJOINT, since);
   if (g->wants_keys) keys_adjoint(g, x, c, S0);
+  since = gdn2_profile_now(in->profile);
   stage->values(s, &g->head, t0, n, DY, &g->out);
+  since = gdn2_profile_lap(in->profile, GDN2_STAGE_VALUES, since);
   state_adjoint(g, c);
+  (void)gdn2_profile_lap(in->profile, GDN2_STAGE_STATE_ADJOINT, since);
 }
 
 /* ---- A segment, a sequence, a task ---- */
@@ -202,8 +210,10 @@ static void walk_segment(const sequence_walk *w, int64_t segment) {
     }
     const int64_t left = w->at.length - t0, tokens = left < g.count * GDN2_CHUNK ? left : g.count * GDN2_CHUNK;
     const int64_t j = value_head(w->work, w->unit, i);
+    const uint64_t since = gdn2_profile_now(w->call->in.profile);
     g.out.wait = rows_of(w, i, heads - 1);
     w->call->in.table->exact.chain(w->s, &g.head, t0, tokens, &g.out, sums_of(w->work, w->block, g_head(w->work, j)));
+    (void)gdn2_profile_lap(w->call->in.profile, GDN2_STAGE_CHAIN, since);
   }
 }
 
@@ -279,8 +289,15 @@ static void collect(const backward_work *work) {
   }
 }
 
+/* Every state and record is less than a MiB; with many of them, the sum could leave 64 bits. */
+static int beyond_memory(const gdn2_backward_call *call, const gdn2_backward_plan *plan) {
+  const double chunks = (double)gdn2_chunk_count(call->in.T) + 2;
+  return (double)plan->workers * ((double)plan->heads + 1) * chunks > (double)((int64_t)1 << 42);
+}
+
 size_t gdn2_backward_bytes(const gdn2_backward_call *call) {
   const gdn2_backward_plan plan = gdn2_backward_plan_of(call);
+  if (call->checkpoint_every > 0 && beyond_memory(call, &plan)) return SIZE_MAX;
   return gdn2_backward_sum_bytes(call, &plan) + gdn2_backward_slot_bytes(call, &plan) * (size_t)plan.workers;
 }
 

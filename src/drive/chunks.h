@@ -1,6 +1,7 @@
 /* What the forward and the backward share: one head's inputs, the chunks of a sequence, one chunk's forward up to R. */
 #ifndef GDN2_DRIVE_CHUNKS_H
 #define GDN2_DRIVE_CHUNKS_H
+#include "base/profile.h"
 #include "drive/drive.h"
 #include <float.h>
 #include <math.h>
@@ -67,19 +68,26 @@ static inline void gdn2_ahead_start(gdn2_ahead *ahead, int64_t T, int64_t t0) {
 }
 
 /* Loads the chunk at t0, its scores, EQ S0 (`rows` n: only -E S0; 2n: Qg S0 too), and solves for R. */
-static inline void gdn2_chunk_forward(const gdn2_table *table, gdn2_shape s, const gdn2_head *head, int64_t T, int64_t t0,
+static inline void gdn2_chunk_forward(const gdn2_call *call, gdn2_shape s, const gdn2_head *head, int64_t T, int64_t t0,
                                       int with_queries, const float *S0, gdn2_ahead *ahead, gdn2_chunk *c) {
-  const gdn2_exact_stages *stage = &table->exact;
+  const gdn2_exact_stages *stage = &call->table->exact;
+  gdn2_profile *profile = call->profile;
+  uint64_t since = gdn2_profile_now(profile);
   c->n = gdn2_chunk_length(T, t0);
   stage->scores(s, head, t0, c->n, &c->keys, &c->scores);
+  since = gdn2_profile_lap(profile, GDN2_STAGE_SCORES, since);
   stage->project(s, with_queries ? 2 * c->n : c->n, c->keys.EQ, S0, c->X, ahead);
+  since = gdn2_profile_lap(profile, GDN2_STAGE_PROJECT, since);
   stage->solve(s, head, t0, c->n, &c->scores, c->X, c->R);
+  (void)gdn2_profile_lap(profile, GDN2_STAGE_SOLVE, since);
 }
 
 /* S1 = diag(gamma_n) S0 + Ktail^T R                                                                                        (19)
  */
-static inline void gdn2_chunk_state(const gdn2_table *table, gdn2_shape s, const gdn2_chunk *c, const float *S0, float *S1,
+static inline void gdn2_chunk_state(const gdn2_call *call, gdn2_shape s, const gdn2_chunk *c, const float *S0, float *S1,
                                     gdn2_ahead *ahead) {
-  table->exact.update(s, c, S0, S1, ahead);
+  const uint64_t since = gdn2_profile_now(call->profile);
+  call->table->exact.update(s, c, S0, S1, ahead);
+  (void)gdn2_profile_lap(call->profile, GDN2_STAGE_UPDATE, since);
 }
 #endif

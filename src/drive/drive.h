@@ -21,6 +21,7 @@ typedef struct gdn2_call {
   gdn2_gate erase, write;
   const gdn2_table *table;
   int threads; /* workers, at least 1 and no more than there can be tasks */
+  gdn2_profile *profile;
 } gdn2_call;
 
 /* Where sequence n lies. */
@@ -50,7 +51,7 @@ typedef struct gdn2_backward_call {
   int64_t checkpoint_every; /* chunks from one kept state to the next; 0: the default */
 } gdn2_backward_call;
 
-/* Bytes of workspace, a multiple of the alignment. */
+/* Bytes of workspace, a multiple of the alignment; SIZE_MAX: more than there can be. */
 size_t gdn2_forward_bytes(const gdn2_call *call);
 size_t gdn2_backward_bytes(const gdn2_backward_call *call);
 

@@ -134,17 +134,24 @@ static void finish_head(group_walk *w, int64_t i) {
 /* A chunk of one head, from records to o and the new state; `ahead`: what to fetch meanwhile. */
 static void walk_chunk(group_walk *w, head_walk *head, int64_t t0, gdn2_ahead *ahead) {
   const gdn2_exact_stages *stage = &w->call->in.table->exact;
+  gdn2_profile *profile = w->call->in.profile;
   gdn2_chunk *c = &w->chunk;
+  uint64_t since = gdn2_profile_now(profile);
   c->n = gdn2_chunk_length(w->at.length, t0);
   stage->scores(w->s, &head->in, t0, c->n, &c->keys, &c->scores);
+  since = gdn2_profile_lap(profile, GDN2_STAGE_SCORES, since);
   const int rows = head->o.at ? 2 * c->n : c->n, skip = head->zero && stage->project_zeros(w->s, rows, &c->keys, c->X);
   if (!skip) {
     write_zeros(w, head);
     stage->project(w->s, rows, c->keys.EQ, head->S, c->X, ahead);
   }
+  since = gdn2_profile_lap(profile, GDN2_STAGE_PROJECT, since);
   stage->solve(w->s, &head->in, t0, c->n, &c->scores, c->X, c->R);
+  since = gdn2_profile_lap(profile, GDN2_STAGE_SOLVE, since);
   if (head->o.at) stage->output(w->s, t0, c->n, &c->scores, c->X + (ptrdiff_t)c->n * w->s.Vp, c->R, head->o);
+  since = gdn2_profile_lap(profile, GDN2_STAGE_OUTPUT, since);
   stage->update(w->s, c, skip ? NULL : head->S, head->S, ahead);
+  (void)gdn2_profile_lap(profile, GDN2_STAGE_UPDATE, since);
   head->zero = 0;
 }
 

@@ -1,6 +1,7 @@
 /* The public forward: kernels A to D one by one, and whole. */
 #include "base/arena.h"
 #include "base/error.h"
+#include "base/profile.h"
 #include "staged/kernels.h"
 #include "staged/report.h"
 #include <stdlib.h>
@@ -86,19 +87,28 @@ void gdn2_seed_run_forward(const gdn2_seed_frame *f, const gdn2_seed_inputs *in,
                            float *h_final) {
   const int64_t tasks = gdn2_seed_tasks(f), keys = tasks * gdn2_seed_keys(f), scores = tasks * gdn2_seed_scores_size(f);
   int64_t replaced[4];
+  gdn2_profile *profile = f->call->profile;
+  uint64_t since = gdn2_profile_now(profile);
   gdn2_seed_run_scores(f, in, r->Aqk, r->Akk, replaced);
+  (void)gdn2_profile_lap(profile, GDN2_STAGE_SEED_A, since);
   gdn2_seed_inspect(f, "kernel_A_Aqk", scores, r->Aqk, replaced[0]);
   gdn2_seed_inspect(f, "kernel_A_Akk", scores, r->Akk, replaced[1]);
+  since = gdn2_profile_now(profile);
   gdn2_seed_run_solve(f, r->Akk, r->A, replaced);
+  (void)gdn2_profile_lap(profile, GDN2_STAGE_SEED_B, since);
   gdn2_seed_inspect(f, "kernel_B_wy_inverse_A", scores, r->A, replaced[0]);
+  since = gdn2_profile_now(profile);
   gdn2_seed_run_rebuild(f, in, r->A, r, replaced);
+  (void)gdn2_profile_lap(profile, GDN2_STAGE_SEED_C, since);
   gdn2_seed_inspect(f, "kernel_C_w_pseudo", keys, r->w_pseudo, replaced[0]);
   gdn2_seed_inspect(f, "kernel_C_u", tasks * gdn2_seed_values(f), r->u, replaced[1]);
   gdn2_seed_inspect(f, "kernel_C_kg", keys, r->kg, replaced[2]);
   gdn2_seed_inspect(f, "kernel_C_qg", keys, r->qg, replaced[3]);
   const gdn2_seed_chunk made = {r->Aqk, r->w_pseudo, r->kg, r->qg, r->u, r->gc_last};
   const gdn2_seed_combine_out out = {o, 1, h_final, r->h_pre_all, r->v_new_all};
+  since = gdn2_profile_now(profile);
   gdn2_seed_run_combine(f, &made, in->h0, &out, replaced);
+  (void)gdn2_profile_lap(profile, GDN2_STAGE_SEED_D, since);
   report_combine(f, h_final, f->B * f->L * f->H * f->dims.V, o, replaced);
 }
 

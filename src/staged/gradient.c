@@ -3,6 +3,7 @@
 #include "base/arena.h"
 #include "base/error.h"
 #include "base/par_for.h"
+#include "base/profile.h"
 #include "staged/kernels.h"
 #include <stdlib.h>
 #include <string.h>
@@ -87,9 +88,13 @@ static void chunk_task(void *context, int64_t task, int slot) {
   gdn2_seed_gather_values(f, task, job->in, &s);
   stage->sums(f->dims.C, f->dims.K, s.g, s.gc);
   const gdn2_seed_wy_chunk x = wy_inputs(job, task, &s);
+  uint64_t since = gdn2_profile_now(f->call->profile);
   stage->wy(&f->dims, &x, &wy, &s);
+  since = gdn2_profile_lap(f->call->profile, GDN2_STAGE_SEED_B3, since);
   stage->intra(&f->dims, job->x.dAqk + task * gdn2_seed_scores_size(f), wy.dAkk, &intra, &s);
+  since = gdn2_profile_lap(f->call->profile, GDN2_STAGE_SEED_B4, since);
   stage->assemble(&f->dims, &wy, &intra, &s);
+  (void)gdn2_profile_lap(f->call->profile, GDN2_STAGE_SEED_B5, since);
   gdn2_seed_scatter(f, task, K, wy.dq, out->dq);
   gdn2_seed_scatter(f, task, K, wy.dk, out->dk);
   gdn2_seed_scatter(f, task, V, wy.dv_raw, out->dv);
@@ -104,8 +109,11 @@ static void run(gradient_job *job) {
   const gdn2_seed_chunk made = {.w_pseudo = r->w_pseudo, .kg = r->kg, .qg = r->qg, .gc_last = r->gc_last};
   memset(job->x.zeros, 0, (size_t)gdn2_seed_state(f) * sizeof(float));
   gdn2_par_for(f->threads, gdn2_seed_tasks(f), d_o_task, job);
+  uint64_t since = gdn2_profile_now(f->call->profile);
   gdn2_seed_run_dav(f, r->Aqk, r->v_new_all, job->x.d_o, job->x.dAqk, job->x.dv);
+  since = gdn2_profile_lap(f->call->profile, GDN2_STAGE_SEED_B2, since);
   gdn2_seed_run_dhu(f, &made, job->x.d_o, job->x.dv, job->dh_final, job->x.dh_all, job->out->dh0, job->x.dv);
+  (void)gdn2_profile_lap(f->call->profile, GDN2_STAGE_SEED_B1, since);
   gdn2_par_for(f->threads, gdn2_seed_tasks(f), chunk_task, job);
   const int64_t states = gdn2_seed_heads(f) * gdn2_seed_state(f);
   (void)f->table->seed.sanitize((ptrdiff_t)states, FINAL_CLIP, job->out->dh0, job->out->dh0);

@@ -89,7 +89,18 @@ static void test_refused(void **state) {
   gradient_call call = gradient_call_new(&x, GDN2_F32, &width_contiguous);
   call.args.checkpoint_every = -1;
   expect_refused(&call, "checkpoint_every is -1");
-  call.args.checkpoint_every = 0;
+  call.args.checkpoint_every = 1;
+  call.args.problem.T = (int64_t)1 << 45; /* of one token that repeats */
+  gdn2_input *const tokens[] = {&call.args.problem.q, &call.args.problem.k, &call.args.problem.v, &call.args.problem.g,
+                                &call.args.problem.b, &call.args.problem.w, &call.args.d_o};
+  for (int i = 0; i < 7; i++) tokens[i]->stride[0] = tokens[i]->stride[1] = 0;
+  gdn2_backward_args endless = call.args;
+  endless.dq = endless.dk = endless.dv = endless.dg = endless.db = endless.dw = (gdn2_output){.data = NULL};
+  size_t bytes = 77;
+  assert_int_equal(gdn2_backward(&endless), GDN2_ERR_MEMORY);
+  assert_int_equal(gdn2_backward_workspace(&endless, &bytes), GDN2_ERR_MEMORY);
+  assert_true(bytes == 77 && strstr(gdn2_last_error(), "checkpoint_every is 1"));
+  call = gradient_call_new(&x, GDN2_F32, &width_contiguous);
   call.args.problem.decay = GDN2_DECAY_LOG;
   expect_refused(&call, "dA_log is given");
   call.args.dA_log.data = NULL;

@@ -116,6 +116,32 @@ def test_three_forms_of_one_result(gdn2):
     assert table[-3].split()[0] == "op" and len(table[-3].split()) == len(table[-1].split())
 
 
+EXACT = ["scores", "project", "solve", "output", "update"]
+BACK = ["scores", "project", "solve", "update", "adjoint", "back_project", "gates", "values", "state_adjoint", "chain"]
+SEED = ["seed_A", "seed_B", "seed_C", "seed_D"]
+SEED_BACK = ["seed_B2", "seed_B1", "seed_B3", "seed_B4", "seed_B5"]
+STAGES = {
+    "forward": EXACT,
+    "backward": BACK,
+    "train": EXACT + BACK[4:],
+    "seed_forward": SEED,
+    "seed_backward": SEED_BACK,
+    "seed_train": SEED + SEED_BACK,
+}
+
+
+@pytest.mark.parametrize("op", STAGES)
+def test_stages(gdn2, op):
+    options = ["--op", op, "--T", 256, "--H", 2, "--K", 16, "--threads", 1, "--min-time", 0, "--repeats", 1, "--stages"]
+    (r,) = results(gdn2, *options)
+    assert list(r["stages_ms"]) == STAGES[op] and all(ms > 0 for ms in r["stages_ms"].values())
+    lines = done(gdn2("bench", *options)).splitlines()
+    names = [line.split()[0] for line in lines[-len(STAGES[op]) :]]
+    assert names == STAGES[op]
+    shares = [float(line.split()[2]) for line in lines[-len(names) :]]
+    assert sum(shares) == pytest.approx(100, abs=1)
+
+
 def test_quick_set(gdn2):
     cases = listed(gdn2)
     assert cases == listed(gdn2, "--set", "quick")
@@ -197,6 +223,7 @@ WRONG = {
     "many_values": (["--T", ",".join(map(str, range(1, 40)))], "32"),
     "set_and_shape": (["--set", "quick", "--T", "16"], "--T"),
     "two_forms": (["--json", "--csv"], "--csv"),
+    "stages_in_columns": (["--csv", "--stages", "--T", "8"], "--stages"),
     "nothing_to_plot": (["--T", "16", "--plot", "x.svg"], "--plot"),
     "seed_has_one_rule": (["--op", "seed_forward", "--rule", "kda"], "kda"),
     "seed_has_one_type": (["--op", "seed_forward", "--dtype", "bf16"], "float32"),
