@@ -11,7 +11,7 @@ static uint64_t now(void) {
   return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* Exactly the stages from..to ran, and together they took no longer than the calls, but a good part of them. */
+/* Exactly the stages from..to ran, and together they took no longer than the calls, but a part of them that can be seen. */
 static void expect_stages(const gdn2_profile *p, int from, int to, int except, uint64_t elapsed) {
   uint64_t sum = 0;
   for (int i = 0; i < GDN2_STAGES; i++) {
@@ -20,7 +20,8 @@ static void expect_stages(const gdn2_profile *p, int from, int to, int except, u
       fail_msg("stage %s: %llu ns", gdn2_stage_name((gdn2_stage)i), (unsigned long long)p->nanoseconds[i]);
     sum += p->nanoseconds[i];
   }
-  assert_true(sum <= elapsed && sum > elapsed / 4);
+  if (sum > elapsed || sum < elapsed / 20)
+    fail_msg("%llu ns in stages of a call of %llu", (unsigned long long)sum, (unsigned long long)elapsed);
 }
 
 static gradient_case problem(void) {
@@ -45,36 +46,28 @@ static void test_forward(void **state) {
     expect_stages(&p, GDN2_STAGE_SCORES, GDN2_STAGE_UPDATE, -1, elapsed);
     assert_true(p.nanoseconds[GDN2_STAGE_UPDATE] > before);
     before = p.nanoseconds[GDN2_STAGE_UPDATE];
+    call.args.profile = NULL;
     const width_result got = width_call_run(&x.c, &call);
     width_expect_equal(&x.c, &got, &want);
   }
 }
 
+/* One thread, and two that add to one profile. */
 static void test_backward(void **state) {
   (void)state;
   const gradient_case x = problem();
   const gradients want = gradient_run(&x);
-  gdn2_profile p = {{0}};
-  gradient_call call = gradient_call_new(&x, GDN2_F32, &width_contiguous);
-  call.args.exec.threads = 1;
-  call.args.profile = &p;
-  const uint64_t start = now();
-  const gradients got = gradient_call_run(&x, &call);
-  expect_stages(&p, GDN2_STAGE_SCORES, GDN2_STAGE_CHAIN, GDN2_STAGE_OUTPUT, now() - start);
-  gradient_expect_equal(&x, &got, &want);
-}
-
-/* Two threads add to one profile. */
-static void test_threads(void **state) {
-  (void)state;
-  const gradient_case x = problem();
-  gdn2_profile p = {{0}};
-  gradient_call call = gradient_call_new(&x, GDN2_F32, &width_contiguous);
-  call.args.exec.threads = 2;
-  call.args.profile = &p;
-  const uint64_t start = now();
-  (void)gradient_call_run(&x, &call);
-  expect_stages(&p, GDN2_STAGE_SCORES, GDN2_STAGE_CHAIN, GDN2_STAGE_OUTPUT, 2 * (now() - start));
+  for (int threads = 1; threads <= 2; threads++) {
+    gdn2_profile p = {{0}};
+    gradient_call call = gradient_call_new(&x, GDN2_F32, &width_contiguous);
+    call.args.exec.threads = threads;
+    call.args.profile = &p;
+    const uint64_t start = now();
+    assert_int_equal(gdn2_backward(&call.args), GDN2_OK);
+    expect_stages(&p, GDN2_STAGE_SCORES, GDN2_STAGE_CHAIN, GDN2_STAGE_OUTPUT, (uint64_t)threads * (now() - start));
+    const gradients got = gradient_call_run(&x, &call);
+    gradient_expect_equal(&x, &got, &want);
+  }
 }
 
 static void test_seed(void **state) {
@@ -121,7 +114,6 @@ static void test_names(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {TEST(test_forward), TEST(test_backward), TEST(test_threads), TEST(test_seed),
-                                     TEST(test_names)};
+  const struct CMUnitTest tests[] = {TEST(test_forward), TEST(test_backward), TEST(test_seed), TEST(test_names)};
   return TEST_RUN(tests);
 }

@@ -45,6 +45,7 @@ class Call(Structure):
         ("report", REPORT_FUNCTION),
         ("report_context", c_void_p),
         ("tag", c_char_p),
+        ("profile", c_void_p),
     ]
 
 
