@@ -6,11 +6,13 @@
 #include "outputs.h"
 #include "progress.h"
 
-/* seed_: the seed's pipeline with its default configuration. train: forward and then backward. */
+/* seed_: the seed's pipeline with its default configuration. train: forward and then backward. decode: T new tokens of each row
+ * on a state in place. */
 typedef enum bench_op {
   FORWARD,
   BACKWARD,
   TRAIN,
+  DECODE,
   CONV,
   CONV_BACKWARD,
   NORM,
@@ -26,7 +28,7 @@ extern const char *const bench_op_names[], *const bench_dtype_names[]; /* the la
 typedef struct bench_case {
   bench_op op;
   const rule *rule;
-  gdn2_dtype dtype; /* of q, k, v, b, w and o; g and every gradient are float32, or float64 if it is */
+  gdn2_dtype dtype; /* of q, k, v, b, w, o and the states of decode; g and every gradient are float32, or float64 if it is */
   sizes n;          /* n.H: heads of q and k */
   int64_t HV;       /* heads of all else */
   int threads;
@@ -47,6 +49,7 @@ int bench_cases_list(bench_cases *cases, const settings *s);
 /* ---- One case ------------------------------------------------------------------------------------------------------------- */
 
 typedef struct bench_tensors {
+  void *state;                  /* decode: [B, HV, K, V] of the case's dtype */
   void *x[INPUTS], *y[OUTPUTS]; /* contiguous, of bench_input_dtype and bench_output_dtype; NULL: absent */
   float *weight, *dweight;      /* conv, norm: float32; the norm uses the first V */
   gdn2_seed_residuals residuals;
@@ -59,6 +62,8 @@ int bench_tensors_make(bench_tensors *t, const bench_case *c);
 void bench_tensors_free(bench_tensors *t);
 gdn2_dtype bench_input_dtype(const bench_case *c, input_id id);
 gdn2_dtype bench_output_dtype(const bench_case *c, output_id id);
+/* Bytes of the states that a call of decode reads, and writes. */
+size_t bench_state_bytes(const bench_case *c);
 /* Whether what was computed is finite, and not all zeros: else the time is that of something else. Returns an exit code. */
 int bench_tensors_check(const bench_tensors *t, const bench_case *c);
 
@@ -68,12 +73,12 @@ int bench_run(bench_tensors *t, const bench_case *c);
 typedef struct bench_result {
   bench_case c;
   int samples;
-  double ms;                    /* of one run: the median */
-  double tok_heads;             /* token-heads per second */
-  double gflops, peak;          /* useful; what one thread could do at most: the median over the same time */
-  double fraction;              /* gflops / (peak threads) */
-  double gbs;                   /* conv, norm: bytes of tensors read and written, 1e9 per second; 0: another op */
-  double of_copy;               /* conv, norm: the time of a copy that moves as many bytes, by this time */
+  double ms;           /* of one run: the median */
+  double tok_heads;    /* token-heads per second */
+  double gflops, peak; /* useful; what one thread could do at most: the median over the same time */
+  double fraction;     /* gflops / (peak threads) */
+  double gbs;          /* conv, norm, decode: bytes of tensors or states read and written, 1e9 per second; 0: another op */
+  double of_memory;    /* conv, norm: the time of a copy that moves as many bytes, by this time; decode: of an update in place */
   double stage_ms[GDN2_STAGES]; /* with --stages: of one run, in all threads together; 0: not run */
 } bench_result;
 

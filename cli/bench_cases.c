@@ -7,9 +7,8 @@
 #include "engine.h"
 #include "bench.h"
 
-const char *const bench_op_names[] = {"forward", "backward",      "train",        "conv",          "conv_backward",
-                                      "norm",    "norm_backward", "seed_forward", "seed_backward", "seed_train",
-                                      NULL};
+const char *const bench_op_names[] = {"forward", "backward",      "train",        "decode",        "conv",       "conv_backward",
+                                      "norm",    "norm_backward", "seed_forward", "seed_backward", "seed_train", NULL};
 const char *const bench_dtype_names[] = {"f32", "bf16", "f16", "f64", NULL};
 
 /* One entry for each BENCH_ list; NULL: the default. */
@@ -25,6 +24,8 @@ static const char *const defaults[BENCH_LISTS] = {
 
 /* Of conv and norm, where they differ: tensors far larger than any cache. */
 static const int64_t layer_defaults[BENCH_LISTS] = {[BENCH_T] = 8192, [BENCH_H] = 32};
+/* Of decode, where they differ: a batch of one token a row. */
+static const int64_t decode_defaults[BENCH_LISTS] = {[BENCH_B] = 64, [BENCH_T] = 1, [BENCH_H] = 32};
 
 #define OF(...)                                                                                                                  \
   {                                                                                                                              \
@@ -39,6 +40,7 @@ static const lists quick[] = {
     OF([BENCH_B] = "8", [BENCH_H] = "8", [BENCH_T] = "16,256", [BENCH_THREADS] = "1"),
     OF([BENCH_ISA] = "avx2", [BENCH_THREADS] = "1"),
     OF([BENCH_OP] = "conv,conv_backward,norm,norm_backward", [BENCH_DTYPE] = "f32,bf16"),
+    OF([BENCH_OP] = "decode", [BENCH_DTYPE] = "f32,bf16"),
 };
 static const lists full[] = {
     OF([BENCH_OP] = "forward,backward,train", [BENCH_RULE] = "gdn2,kda,gdn,deltanet,gla", [BENCH_THREADS] = "1,0"),
@@ -50,6 +52,9 @@ static const lists full[] = {
     OF([BENCH_OP] = "forward,train", [BENCH_H] = "1", [BENCH_THREADS] = "1,2"),
     OF([BENCH_OP] = "forward,train", [BENCH_B] = "8", [BENCH_H] = "8", [BENCH_T] = "16,64,256", [BENCH_THREADS] = "1,0"),
     OF([BENCH_OP] = "conv,conv_backward,norm,norm_backward", [BENCH_DTYPE] = "f32,bf16,f16", [BENCH_THREADS] = "1,0"),
+    OF([BENCH_OP] = "decode", [BENCH_B] = "1,8,64", [BENCH_DTYPE] = "f32,bf16,f16", [BENCH_THREADS] = "1,0"),
+    OF([BENCH_OP] = "decode", [BENCH_B] = "8", [BENCH_T] = "4", [BENCH_RULE] = "gdn2,kda,gdn", [BENCH_K] = "64,128,256",
+       [BENCH_THREADS] = "1"),
     OF([BENCH_OP] = "forward,train", [BENCH_ISA] = "generic,avx2,avx512,neon", [BENCH_THREADS] = "1"),
 };
 static const lists seed[] = {
@@ -155,9 +160,12 @@ static int check_case(const bench_case *c) {
 }
 
 static int add_choice(bench_cases *cases, const lists *l, const int64_t *chosen, int from_set) {
+  static const int64_t usual[BENCH_LISTS];
+  const int64_t *special = chosen[BENCH_OP] == DECODE                   ? decode_defaults
+                           : bench_is_layer((bench_op)chosen[BENCH_OP]) ? layer_defaults
+                                                                        : usual;
   int64_t x[BENCH_LISTS];
-  for (int i = 0; i < BENCH_LISTS; i++)
-    x[i] = bench_is_layer((bench_op)chosen[BENCH_OP]) && !l->of[i] && layer_defaults[i] ? layer_defaults[i] : chosen[i];
+  for (int i = 0; i < BENCH_LISTS; i++) x[i] = !l->of[i] && special[i] ? special[i] : chosen[i];
   bench_case c = {.op = (bench_op)x[BENCH_OP],
                   .rule = &rules[x[BENCH_RULE]],
                   .dtype = (gdn2_dtype)x[BENCH_DTYPE],

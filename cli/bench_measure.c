@@ -16,7 +16,7 @@ enum { MOST_SAMPLES = 4096 };
  * backward with its states made anew from checkpoints). One number for all rules, so that fractions compare times. */
 static double useful(bench_op op) {
   if (bench_is_layer(op)) return 0; /* bound by memory */
-  if (op == FORWARD || op == SEED_FORWARD) return 6;
+  if (op == FORWARD || op == DECODE || op == SEED_FORWARD) return 6;
   return op == BACKWARD || op == SEED_BACKWARD ? 16 : 22;
 }
 
@@ -56,7 +56,7 @@ static int warm_up(bench_tensors *t, const bench_case *c, double *seconds) {
 typedef struct samples {
   int count;
   double seconds[MOST_SAMPLES], peak[MOST_SAMPLES];
-  double copy[MOST_SAMPLES]; /* seconds of a copy that moves as many bytes; conv and norm only */
+  double memory[MOST_SAMPLES]; /* conv, norm: seconds of a copy that moves as many bytes; decode: of an update in place */
 } samples;
 
 /* What the bar shows of this case after some of it is done: the rest comes at its end. */
@@ -73,17 +73,21 @@ static int take_samples(bench_tensors *t, const bench_case *c, const settings *s
   int runs = once < SAMPLE_SECONDS ? (int)(SAMPLE_SECONDS / (once + 1e-9)) + 1 : 1;
   peak p = peak_start(c->isa, c->threads);
   copy memory = {.from = NULL};
+  bandwidth states = {.x = NULL};
   if (bench_is_layer(c->op)) code = copy_start(&memory, c->threads, bench_layer_bytes(c));
+  if (c->op == DECODE) code = bandwidth_start(&states, c->isa, c->threads, bench_state_bytes(c));
   double start = cli_now(), elapsed = 0;
   while (!code && x->count < MOST_SAMPLES && (x->count < s->repeats || elapsed < s->min_time)) {
     x->peak[x->count] = peak_gflops(&p);
-    if (memory.from) x->copy[x->count] = copy_seconds(&memory, runs);
+    if (memory.from) x->memory[x->count] = copy_seconds(&memory, runs);
+    if (states.x) x->memory[x->count] = bandwidth_seconds(&states, runs);
     code = timed(t, c, runs, &x->seconds[x->count++]);
     elapsed = cli_now() - start;
     double by_time = elapsed / (s->min_time + 1e-9), by_count = (double)x->count / s->repeats;
     advance(bar, &shown, by_time < by_count ? by_time : by_count);
   }
   copy_end(&memory);
+  bandwidth_end(&states);
   if (!code) code = bench_tensors_check(t, c);
   advance(bar, &shown, 1);
   return code;
@@ -98,9 +102,9 @@ static bench_result result_of(const bench_case *c, samples *x) {
   r.gflops = 1e-9 * useful(c->op) * (double)n->K * (double)n->V * r.tok_heads;
   r.peak = median(x->peak, x->count);
   r.fraction = r.gflops / (r.peak * c->threads);
-  if (!bench_is_layer(c->op)) return r;
-  r.gbs = 1e-9 * (double)bench_layer_bytes(c) / seconds;
-  r.of_copy = median(x->copy, x->count) / seconds;
+  if (!bench_is_layer(c->op) && c->op != DECODE) return r;
+  r.gbs = 1e-9 * (c->op == DECODE ? 2 * (double)bench_state_bytes(c) : (double)bench_layer_bytes(c)) / seconds;
+  r.of_memory = median(x->memory, x->count) / seconds;
   return r;
 }
 

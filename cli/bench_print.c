@@ -22,14 +22,16 @@ void bench_print_cases(const bench_cases *cases) {
 void bench_print_table(const bench_result *r, int count) {
   printf("gdn2 %s. ktok-heads/s: thousand tokens times value heads a second. peak: multiply-adds in registers, of one thread,\n"
          "measured in turns with the op. fraction: useful GFLOP/s (6 K V a token and head forward, 16 backward, 22 both) by\n"
-         "peak x threads. conv, norm: GB/s of tensors read and written, and as a fraction of a copy. Medians.\n\n"
+         "peak x threads. conv, norm: GB/s of tensors read and written, and as a fraction of a copy; decode: of states, and of a "
+         "plain\n"
+         "update in place. Medians.\n\n"
          "%s         ms  ktok-heads/s  GFLOP/s     peak  fraction    GB/s  fraction\n",
          gdn2_version(), case_head);
   for (int i = 0; i < count; i++) {
     print_case(&r[i].c);
     printf(" %10.3f %13.1f %8.1f %8.1f %9.3f", r[i].ms, 1e-3 * r[i].tok_heads, r[i].gflops, r[i].peak, r[i].fraction);
     if (r[i].gbs > 0)
-      printf(" %7.1f %9.3f\n", r[i].gbs, r[i].of_copy);
+      printf(" %7.1f %9.3f\n", r[i].gbs, r[i].of_memory);
     else
       printf(" %7s %9s\n", "-", "-");
   }
@@ -80,7 +82,7 @@ static void print_fields(const bench_result *r, void (*put)(const char *name, in
   /* Of an op that is not bound by memory: no value. */
   if (r->gbs > 0) {
     PUT("bandwidth_gbs", 0, "%.6g", r->gbs);
-    PUT("bandwidth_fraction", 0, "%.6g", r->of_copy);
+    PUT("bandwidth_fraction", 0, "%.6g", r->of_memory);
   } else {
     put("bandwidth_gbs", 0, "");
     put("bandwidth_fraction", 0, "");

@@ -70,6 +70,15 @@ static int run_backward(bench_tensors *t, const bench_case *c) {
   return code ? code : engine_code(gdn2_backward(&args));
 }
 
+/* The states stay where they are, K x V, row n in slot n. */
+static int run_decode(bench_tensors *t, const bench_case *c) {
+  gdn2_step_args args = {.struct_size = sizeof args, .problem = problem_of(t, c), .exec = t->forward};
+  args.o = output_of(t, c, OUT_O);
+  args.from = (gdn2_input){.data = t->state, .dtype = c->dtype};
+  args.to = (gdn2_output){.data = t->state, .dtype = c->dtype};
+  return engine_code(gdn2_step(&args));
+}
+
 /* ---- The seed's pipeline -------------------------------------------------------------------------------------------------- */
 
 static gdn2_seed_call call_of(const bench_tensors *t, const bench_case *c) {
@@ -105,7 +114,7 @@ static int run_seed_backward(bench_tensors *t, const bench_case *c) {
 }
 
 int bench_run(bench_tensors *t, const bench_case *c) {
-  int code = bench_is_layer(c->op) ? bench_layer_run(t, c) : DONE;
+  int code = bench_is_layer(c->op) ? bench_layer_run(t, c) : c->op == DECODE ? run_decode(t, c) : DONE;
   if (c->op == FORWARD || c->op == TRAIN) code = run_forward(t, c);
   if (c->op == SEED_FORWARD || c->op == SEED_TRAIN) code = run_seed_forward(t, c);
   if (!code && (c->op == BACKWARD || c->op == TRAIN)) code = run_backward(t, c);

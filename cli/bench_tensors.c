@@ -1,6 +1,7 @@
 /* bench_tensors.c - memory and inputs of one case. All arrays begin at a cache line, as PyTorch's and JAX's do. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "cli.h"
@@ -12,7 +13,7 @@ enum { LINE = 64 };
 static void *allocate(size_t bytes) { return aligned_alloc(LINE, (bytes + LINE) / LINE * LINE); }
 
 static int is_seed(bench_op op) { return op >= SEED_FORWARD; }
-static int has_backward(bench_op op) { return op != FORWARD && op != SEED_FORWARD; }
+static int has_backward(bench_op op) { return op != FORWARD && op != DECODE && op != SEED_FORWARD; }
 
 /* ---- Numbers -------------------------------------------------------------------------------------------------------------- */
 
@@ -95,7 +96,8 @@ static int takes(const bench_case *c, input_id id) {
 
 static int gives(const bench_case *c, output_id id) {
   if (bench_is_layer(c->op)) return bench_layer_gives(c->op, id);
-  if (id == OUT_O || id == OUT_H_FINAL) return 1;
+  if (id == OUT_O) return 1;
+  if (id == OUT_H_FINAL) return c->op != DECODE;
   /* dbeta is db + dw, the caller's sum; the exact ops leave the gradient of an absent h0 out, the seed's may not. */
   if (id == OUT_DBETA || (id == OUT_DH0 && !is_seed(c->op))) return 0;
   return has_backward(c->op) && outputs_axes(c->rule, id);
@@ -141,6 +143,7 @@ static double bytes_needed(const bench_case *c) {
          numbers = 0;
   for (int id = 0; id < INPUTS; id++) numbers += takes(c, (input_id)id) * tokens * wide;
   for (int id = 0; id < OUTPUTS; id++) numbers += gives(c, (output_id)id) * tokens * wide;
+  if (c->op == DECODE) numbers += 2 * (double)c->n.B * (double)c->HV * (double)c->n.K * (double)c->n.V;
   if (is_seed(c->op)) numbers += tokens * (3 * config_of().bt + 6 * wide);
   return (c->dtype == GDN2_F64 ? sizeof(double) : sizeof(float)) * numbers;
 }
@@ -169,7 +172,25 @@ static void *make_output(const bench_case *c, output_id id) {
   return allocate(io_dtype_bytes(stored(bench_output_dtype(c, id))) * (size_t)output_count(c, id));
 }
 
+size_t bench_state_bytes(const bench_case *c) {
+  return (size_t)(c->n.B * c->HV * c->n.K * c->n.V) * io_dtype_bytes(stored(c->dtype));
+}
+
+/* The same numbers over and over: there may be gigabytes of them. */
+static void *make_states(const bench_case *c) {
+  enum { BLOCK = 1024 };
+  float x[BLOCK];
+  uint64_t random = 1;
+  size_t bytes = bench_state_bytes(c), block = BLOCK * io_dtype_bytes(stored(c->dtype));
+  char *state = allocate(bytes), narrow[sizeof x];
+  for (int i = 0; i < BLOCK; i++) x[i] = 0.1f * normal(&random);
+  io_from_f32(stored(c->dtype), x, narrow, BLOCK);
+  for (size_t at = 0; state && at < bytes; at += block) memcpy(state + at, narrow, bytes - at < block ? bytes - at : block);
+  return state;
+}
+
 static int make_arrays(bench_tensors *t, const bench_case *c) {
+  if (c->op == DECODE && !(t->state = make_states(c))) return 0;
   for (int id = 0; id < INPUTS; id++)
     if (takes(c, (input_id)id) && !(t->x[id] = make_input(c, (input_id)id))) return 0;
   for (int id = 0; id < OUTPUTS; id++)
@@ -179,7 +200,7 @@ static int make_arrays(bench_tensors *t, const bench_case *c) {
 }
 
 int bench_tensors_make(bench_tensors *t, const bench_case *c) {
-  *t = (bench_tensors){.x = {NULL}};
+  *t = (bench_tensors){.state = NULL};
   t->forward = t->backward = (gdn2_exec){.threads = c->threads, .isa = c->isa};
   int code = check_memory(c);
   if (!code && !make_arrays(t, c)) code = cli_failed("not enough memory");
@@ -191,6 +212,7 @@ void bench_tensors_free(bench_tensors *t) {
   for (int id = 0; id < OUTPUTS; id++) free(t->y[id]);
   free(t->weight);
   free(t->dweight);
+  free(t->state);
   free_residuals(&t->residuals);
   free(t->forward.workspace);
   free(t->backward.workspace);

@@ -8,4 +8,4 @@ typedef __m256 vf;
 #define FMA _mm256_fmadd_ps
 #include "peak_tmpl.h"
 
-const peak_kernel peak_avx2 = {loop, FLOP};
+const peak_kernel peak_avx2 = {loop, FLOP, update};

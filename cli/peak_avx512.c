@@ -8,4 +8,4 @@ typedef __m512 vf;
 #define FMA _mm512_fmadd_ps
 #include "peak_tmpl.h"
 
-const peak_kernel peak_avx512 = {loop, FLOP};
+const peak_kernel peak_avx512 = {loop, FLOP, update};

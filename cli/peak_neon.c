@@ -8,4 +8,4 @@ typedef float32x4_t vf;
 #define FMA(a, b, c) vfmaq_f32(c, a, b)
 #include "peak_tmpl.h"
 
-const peak_kernel peak_neon = {loop, FLOP};
+const peak_kernel peak_neon = {loop, FLOP, update};

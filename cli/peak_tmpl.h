@@ -28,4 +28,15 @@ static float loop(int64_t rounds) {
   return x[0][0];
 }
 
+static void update(float *x, int64_t count) {
+  volatile float factor = 1, term = 0;
+  const vf m = SET1(factor), c = SET1(term);
+  for (int64_t i = 0; i < count; i += LANES) {
+    vf v;
+    __builtin_memcpy(&v, x + i, sizeof v);
+    v = FMA(v, m, c);
+    __builtin_memcpy(x + i, &v, sizeof v);
+  }
+}
+
 enum { FLOP = 2 * CHAINS * LANES };

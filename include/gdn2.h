@@ -6,8 +6,9 @@
  *   3. the exact rule          gdn2_forward, gdn2_backward
  *   4. workspace               memory given by the caller
  *   5. introspection           version, processor, instruction set, threads
- *   6. the seed's pipeline     gdn2_seed.h, included at the end
- *   7. the parts of a layer    gdn2_layer.h, included at the end: convolution, RMS norm with a gate
+ *   6. decode                  gdn2_step.h, included at the end: new tokens on states that live on
+ *   7. the seed's pipeline     gdn2_seed.h, included at the end
+ *   8. the parts of a layer    gdn2_layer.h, included at the end: convolution, RMS norm with a gate
  *
  * The recurrence (equations (1) to (4) of docs/math.md), per batch row and head, state S of shape K x V:
  *
@@ -95,6 +96,14 @@ typedef struct gdn2_output {
   gdn2_dtype dtype;
   int64_t stride[4];
 } gdn2_output;
+
+/* States at several moments of several rows, [row, moment, head, key, value]; otherwise as a state: the inner strides are free,
+ * five zeros mean contiguous. float32, bfloat16 or float16. */
+typedef struct gdn2_states {
+  void *data;
+  gdn2_dtype dtype;
+  int64_t stride[5];
+} gdn2_states;
 
 /* A contiguous per-head gate [B, T, H] as a token tensor whose channel stride is 0. */
 static inline gdn2_input gdn2_per_head(const void *data, gdn2_dtype dtype, int64_t T, int64_t H) {
@@ -220,6 +229,10 @@ typedef struct gdn2_forward_args {
   gdn2_problem problem;
   gdn2_output o;       /* [B, T, HV, V]; absent: not computed */
   gdn2_output h_final; /* [N, HV, K, V] float32, state after the last token; absent: not stored. No token: h0 or zeros */
+  /* The states on the way, to start again from there: [N, S, HV, K, V], moment i after (i + 1) snapshot_every tokens of the
+   * sequence; S = longest sequence / snapshot_every. Moments that a sequence does not reach are not written. */
+  gdn2_states snapshots;
+  int64_t snapshot_every; /* a multiple of 16; 0 without snapshots */
   gdn2_exec exec;
   gdn2_profile *profile; /* NULL: times are not taken */
 } gdn2_forward_args;
@@ -306,11 +319,15 @@ GDN2_API const char *gdn2_cpu_feature_name(uint32_t bit);
 }
 #endif
 
-/* ---- 6. The seed's pipeline ----------------------------------------------------------------------------------------------- */
+/* ---- 6. Decode ------------------------------------------------------------------------------------------------------------ */
+
+#include "gdn2_step.h"
+
+/* ---- 7. The seed's pipeline ----------------------------------------------------------------------------------------------- */
 
 #include "gdn2_seed.h"
 
-/* ---- 7. The parts of a layer ---------------------------------------------------------------------------------------------- */
+/* ---- 8. The parts of a layer ---------------------------------------------------------------------------------------------- */
 
 #include "gdn2_layer.h"
 

@@ -1,32 +1,51 @@
 #include "api/check.h"
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
+
+enum { MOST_AXES = 5 };
+
+static int axes_of(const gdn2_expect *e) { return e->moments ? 5 : 4; }
 
 static const char *axis_name(const gdn2_expect *e, int axis) {
   static const char *const token[] = {"batch", "time", "head", "channel"}, *const state[] = {"batch", "head", "key", "value"};
+  static const char *const states[] = {"row", "moment", "head", "key", "value"};
   if (e->axes) return e->axes[axis];
-  return e->state ? state[axis] : token[axis];
+  return e->moments ? states[axis] : e->state ? state[axis] : token[axis];
+}
+
+/* "2 x 3 x 4 x 5" */
+typedef struct {
+  char text[MOST_AXES * 24];
+} size_text;
+
+static size_text sizes_of(const gdn2_expect *e) {
+  size_text x = {""};
+  for (int axis = 0, at = 0; axis < axes_of(e); axis++)
+    at += snprintf(x.text + at, sizeof x.text - (size_t)at, "%s%" PRId64, axis ? " x " : "", e->size[axis]);
+  return x;
 }
 
 /* Strides of a contiguous tensor, where the caller gave none. */
-static gdn2_status resolve_strides(const gdn2_expect *e, const int64_t given[4], int64_t stride[4]) {
-  memcpy(stride, given, 4 * sizeof *stride);
-  if (given[0] || given[1] || given[2] || given[3]) return GDN2_OK;
-  stride[3] = 1;
-  for (int axis = 2; axis >= 0; axis--) {
+static gdn2_status resolve_strides(const gdn2_expect *e, const int64_t *given, int64_t *stride) {
+  const int axes = axes_of(e);
+  int any = 0;
+  memcpy(stride, given, (size_t)axes * sizeof *stride);
+  for (int axis = 0; axis < axes; axis++) any |= given[axis] != 0;
+  if (any) return GDN2_OK;
+  stride[axes - 1] = 1;
+  for (int axis = axes - 2; axis >= 0; axis--) {
     const int64_t below = e->size[axis + 1] > 0 ? e->size[axis + 1] : 1;
     if (__builtin_mul_overflow(stride[axis + 1], below, &stride[axis]))
-      return gdn2_fail(GDN2_ERR_SHAPE,
-                       "%s has %" PRId64 " x %" PRId64 " x %" PRId64 " x %" PRId64 " elements, more than memory can hold",
-                       e->name, e->size[0], e->size[1], e->size[2], e->size[3]);
+      return gdn2_fail(GDN2_ERR_SHAPE, "%s has %s elements, more than memory can hold", e->name, sizes_of(e).text);
   }
   return GDN2_OK;
 }
 
 /* The bytes from the lowest to the highest element must be an address difference. */
-static gdn2_status check_reach(const gdn2_expect *e, const int64_t stride[4]) {
+static gdn2_status check_reach(const gdn2_expect *e, const int64_t *stride) {
   int64_t low = 0, high = 0;
-  for (int axis = 0; axis < 4; axis++) {
+  for (int axis = 0; axis < axes_of(e); axis++) {
     if (e->size[axis] == 0) return GDN2_OK;
     int64_t last;
     int bad = __builtin_mul_overflow(stride[axis], e->size[axis] - 1, &last);
@@ -39,7 +58,7 @@ static gdn2_status check_reach(const gdn2_expect *e, const int64_t stride[4]) {
   return GDN2_OK;
 }
 
-static gdn2_status check_channel(const gdn2_expect *e, const int64_t stride[4]) {
+static gdn2_status check_channel(const gdn2_expect *e, const int64_t *stride) {
   if (e->state || stride[3] == 1 || (e->per_head && stride[3] == 0)) return GDN2_OK;
   return gdn2_fail(GDN2_ERR_STRIDE, "%s: the channel stride is %" PRId64 "; it must be 1%s", e->name, stride[3],
                    e->per_head ? ", or 0 for one number per head" : "");
@@ -49,9 +68,9 @@ static int64_t magnitude(int64_t x) { return x < 0 ? -x : x; }
 
 /* No element of an output may lie where another lies: with the axes sorted by stride, each step must clear all smaller axes. A
  * sufficient condition; layouts that interleave axes in other ways are refused. */
-static gdn2_status check_distinct(const gdn2_expect *e, const int64_t stride[4]) {
-  int order[4], count = 0;
-  for (int axis = 0; axis < 4; axis++) {
+static gdn2_status check_distinct(const gdn2_expect *e, const int64_t *stride) {
+  int order[MOST_AXES], count = 0;
+  for (int axis = 0; axis < axes_of(e); axis++) {
     if (e->size[axis] == 0) return GDN2_OK;
     if (e->size[axis] == 1 || (axis == 3 && e->per_head && stride[3] == 0)) continue;
     int at = count++;
@@ -81,8 +100,7 @@ static gdn2_status check_dtype(gdn2_dtype dtype, const gdn2_expect *e) {
                    dtype == GDN2_F64 ? "; GDN2_F64 (3) only where q is GDN2_F64" : "");
 }
 
-static gdn2_status check_common(gdn2_dtype dtype, const void *data, const int64_t given[4], const gdn2_expect *e,
-                                int64_t stride[4]) {
+static gdn2_status check_common(gdn2_dtype dtype, const void *data, const int64_t *given, const gdn2_expect *e, int64_t *stride) {
   gdn2_status status = check_dtype(dtype, e);
   if (status != GDN2_OK) return status;
   const int size = (int)gdn2_dtype_size(dtype);
@@ -96,11 +114,9 @@ static gdn2_status check_common(gdn2_dtype dtype, const void *data, const int64_
 
 static gdn2_status absent(const gdn2_expect *e) {
   int64_t count = 1;
-  for (int axis = 0; axis < 4; axis++) count = e->size[axis] == 0 ? 0 : count;
+  for (int axis = 0; axis < axes_of(e); axis++) count = e->size[axis] == 0 ? 0 : count;
   if (!e->required || count == 0) return GDN2_OK;
-  return gdn2_fail(GDN2_ERR_ARGUMENT,
-                   "%s: data is NULL; it must point to %" PRId64 " x %" PRId64 " x %" PRId64 " x %" PRId64 " elements", e->name,
-                   e->size[0], e->size[1], e->size[2], e->size[3]);
+  return gdn2_fail(GDN2_ERR_ARGUMENT, "%s: data is NULL; it must point to %s elements", e->name, sizes_of(e).text);
 }
 
 gdn2_status gdn2_check_input(const gdn2_input *tensor, const gdn2_expect *expect, gdn2_view *view) {
@@ -118,4 +134,13 @@ gdn2_status gdn2_check_output(const gdn2_output *tensor, const gdn2_expect *expe
   view->dtype = tensor->dtype;
   const gdn2_status status = check_common(tensor->dtype, tensor->data, tensor->stride, expect, view->stride);
   return status == GDN2_OK ? check_distinct(expect, view->stride) : status;
+}
+
+gdn2_status gdn2_check_states(const gdn2_states *tensor, const gdn2_expect *expect, int written, gdn2_states_view *view) {
+  *view = (gdn2_states_view){.data = NULL};
+  if (!tensor->data) return absent(expect);
+  view->data = tensor->data;
+  view->dtype = tensor->dtype;
+  const gdn2_status status = check_common(tensor->dtype, tensor->data, tensor->stride, expect, view->stride);
+  return status == GDN2_OK && written ? check_distinct(expect, view->stride) : status;
 }

@@ -40,6 +40,15 @@ static gdn2_status check_offsets(const gdn2_call *call) {
   return GDN2_OK;
 }
 
+int64_t gdn2_longest(const gdn2_call *call) {
+  int64_t longest = call->cu_seqlens ? 0 : call->T;
+  for (int64_t n = 0; call->cu_seqlens && n < call->N; n++) {
+    const int64_t length = gdn2_span_of(call, n).length;
+    if (length > longest) longest = length;
+  }
+  return longest;
+}
+
 gdn2_status gdn2_check_sequences(const gdn2_problem *p, gdn2_call *call) {
   call->N = p->B;
   if (!p->cu_seqlens) {

@@ -12,6 +12,9 @@ gdn2_status gdn2_check_heads(const gdn2_problem *problem, gdn2_call *call);
 gdn2_status gdn2_check_sequences(const gdn2_problem *problem, gdn2_call *call);
 gdn2_status gdn2_check_gates(const gdn2_problem *problem, gdn2_call *call);
 
+/* Tokens of the longest sequence. */
+int64_t gdn2_longest(const gdn2_call *call);
+
 /* What token tensors, gates (which may be one number per head) and states of a checked problem must be: sizes, and the type,
  * which is float64 where q's is. */
 gdn2_expect gdn2_expect_tokens(const gdn2_call *call, const char *name, int64_t heads, int64_t channels);

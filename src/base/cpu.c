@@ -29,6 +29,7 @@ const char *gdn2_cpu_feature_name(uint32_t bit) {
 
 #if defined(__x86_64__) || defined(__i386__)
 #include <cpuid.h>
+#include <stdatomic.h>
 
 /* Which register files the operating system saves (XCR0); reading it needs OSXSAVE. */
 static uint64_t saved_registers(void) {
@@ -39,7 +40,7 @@ static uint64_t saved_registers(void) {
 
 static uint32_t when(uint32_t word, int position, uint32_t feature) { return (word >> position & 1u) ? feature : 0; }
 
-uint32_t gdn2_cpu_features(void) {
+static uint32_t ask(void) {
   uint32_t a, b, c, d, found = 0;
   if (!__get_cpuid(1, &a, &b, &c, &d) || !(c >> 27 & 1u)) return 0;
   const uint64_t xcr0 = saved_registers();
@@ -54,6 +55,16 @@ uint32_t gdn2_cpu_features(void) {
   if (tile) found |= when(d, 24, GDN2_CPU_AMX_TILE) | when(d, 22, GDN2_CPU_AMX_BF16);
   if (zmm && __get_cpuid_count(7, 1, &a, &b, &c, &d)) found |= when(a, 5, GDN2_CPU_AVX512_BF16);
   return found;
+}
+
+/* Asked once: in a virtual machine every question is a trip to its host, longer than a small call. The answer is the same for all
+ * threads, and none of its bits is this one. */
+#define ASKED (1u << 31)
+uint32_t gdn2_cpu_features(void) {
+  static atomic_uint_least32_t known;
+  uint32_t features = atomic_load_explicit(&known, memory_order_relaxed);
+  if (!features) atomic_store_explicit(&known, features = ask() | ASKED, memory_order_relaxed);
+  return features & ~ASKED;
 }
 #elif defined(__aarch64__)
 /* Part of the base of AArch64: the compiler has used it already for this very code. */

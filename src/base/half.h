@@ -25,11 +25,12 @@ static inline uint16_t gdn2_to_bf16(float x) {
   return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-/* Subnormals, like all others, by scaling: exponent bits of float16 moved into a float are 2^112 too small. */
+/* A subnormal is a whole multiple of 2^-24: no float on the way is subnormal, whatever the processor does with those. */
 static inline float gdn2_from_f16(uint16_t h) {
   const uint32_t sign = (uint32_t)(h & 0x8000) << 16, rest = (uint32_t)(h & 0x7fff) << 13;
   if ((h & 0x7c00) == 0x7c00) return gdn2_float_of_bits(sign | rest | 0x7f800000);
-  return gdn2_float_of_bits(sign | gdn2_bits_of_float(gdn2_float_of_bits(rest) * 0x1p112f));
+  if ((h & 0x7c00) == 0) return gdn2_float_of_bits(sign | gdn2_bits_of_float((float)(h & 0x3ff) * 0x1p-24f));
+  return gdn2_float_of_bits(sign | (rest + 0x38000000));
 }
 
 /* A float16 is a whole multiple of its unit in the last place, 2^-24 where it is subnormal: rintf rounds to that multiple. */

@@ -19,6 +19,13 @@ typedef struct gdn2_view_out {
   int64_t stride[4];
 } gdn2_view_out;
 
+/* States [row, moment, head, key, value]. */
+typedef struct gdn2_states_view {
+  char *data;
+  gdn2_dtype dtype;
+  int64_t stride[5];
+} gdn2_states_view;
+
 /* The rows of one head of one sequence of a token tensor: channel c of token t is element t * step + c * channel behind at,
  * channel 0 or 1. at == NULL: every element is `absent` (the neutral value of a gate). */
 typedef struct gdn2_rows {

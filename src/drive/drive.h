@@ -42,6 +42,8 @@ static inline gdn2_span gdn2_span_of(const gdn2_call *call, int64_t n) {
 typedef struct gdn2_forward_call {
   gdn2_call in;
   gdn2_view_out o, h_final;
+  gdn2_states_view snapshots;
+  int64_t snapshot_every;
 } gdn2_forward_call;
 
 typedef struct gdn2_backward_call {

@@ -5,6 +5,7 @@
 #include "base/par_for.h"
 #include "chunk/layout.h"
 #include "drive/chunks.h"
+#include "drive/step.h"
 
 /* The states of a group must stay in the second-level cache beside the records of a chunk. */
 #define GROUP_BYTES (512 * 1024)
@@ -79,6 +80,7 @@ typedef struct {
   gdn2_ahead ahead; /* of the first chunk */
   float *S;         /* [K][Vp] */
   int zero;         /* S is 0 and has not been written yet */
+  int64_t j;        /* which value head */
 } head_walk;
 
 /* A task on its way: some heads of one sequence, or some value channels of one head. */
@@ -103,6 +105,7 @@ static void start_head(group_walk *w, int64_t i, float *own) {
   const gdn2_call *in = &call->in;
   const int64_t j = w->first + i;
   head_walk *head = &w->head[i];
+  head->j = j;
   head->in = gdn2_head_of(in, w->at, j);
   gdn2_rows_skip(&head->in.v, w->value);
   gdn2_rows_skip(&head->in.w, w->value);
@@ -153,6 +156,7 @@ static void walk_chunk(group_walk *w, head_walk *head, int64_t t0, gdn2_ahead *a
   stage->update(w->s, c, skip ? NULL : head->S, head->S, ahead);
   (void)gdn2_profile_lap(profile, GDN2_STAGE_UPDATE, since);
   head->zero = 0;
+  gdn2_snapshot_keep(w->call, w->s, w->at.sequence, t0 + c->n, head->j, w->value, head->S);
 }
 
 /* The chunks of all heads, head after head and then on in time. */

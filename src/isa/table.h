@@ -7,12 +7,14 @@
 #include "stage/matrix.h"
 #include "stage/norm.h"
 #include "stage/seed.h"
+#include "stage/step.h"
 
 typedef struct gdn2_table {
   gdn2_isa isa;
   gdn2_matrix_stages matrix;
   gdn2_exact_stages exact;
   gdn2_seed_stages seed;
+  gdn2_step_stages step;
   gdn2_conv_stages conv;
   gdn2_norm_stages norm;
 } gdn2_table;

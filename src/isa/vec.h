@@ -9,6 +9,8 @@
  *   v_load_n v_store_n      the first n floats only, 0 <= n <= VL; nothing beyond is touched; a load fills with 0
  *   v_load_bf16 v_load_f16  the first n of 16-bit floats, 0 <= n, at most VL are read
  *   v_store_bf16 .._f16     the same; rounded to nearest, ties to even; NaN stays NaN
+ *   v_load_bf16_pair(p,a,b) v_store_bf16_pair(p,a,b)  2 VL of them: the even ones in a, the odd ones in b
+ *   v_split(p,a,b)          2 VL floats in the same way
  *   v_add v_sub v_mul v_div one rounding each
  *   v_fma(a,b,c)            a b + c; v_fnma(a,b,c): c - a b; one rounding where the machine has it
  *   v_max(a,b) v_min(a,b)   b where either is NaN

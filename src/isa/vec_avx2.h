@@ -96,13 +96,30 @@ INLINE vf v_load_bf16(const uint16_t *p, int n) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(v_load_16(p, n)), 16));
 }
 INLINE vf v_load_f16(const uint16_t *p, int n) { return _mm256_cvtph_ps(v_load_16(p, n)); }
-INLINE void v_store_bf16(uint16_t *p, vf x, int n) {
+/* The upper half is x rounded. */
+INLINE __m256i v_round_bf16(vf x) {
   const __m256i bits = _mm256_castps_si256(x), odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
   const __m256i round = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
   const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
-  const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
-  const __m256i h = _mm256_srli_epi32(_mm256_blendv_epi8(round, quiet, nan), 16);
+  return _mm256_blendv_epi8(round, quiet, _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q)));
+}
+INLINE void v_store_bf16(uint16_t *p, vf x, int n) {
+  const __m256i h = _mm256_srli_epi32(v_round_bf16(x), 16);
   v_store_16(p, _mm_packus_epi32(_mm256_castsi256_si128(h), _mm256_extracti128_si256(h, 1)), n);
+}
+INLINE void v_load_bf16_pair(const uint16_t *p, vf *even, vf *odd) {
+  const __m256i h = _mm256_loadu_si256((const __m256i *)(const void *)p);
+  *even = _mm256_castsi256_ps(_mm256_slli_epi32(h, 16));
+  *odd = _mm256_castsi256_ps(_mm256_and_si256(h, _mm256_set1_epi32((int)0xffff0000)));
+}
+INLINE void v_store_bf16_pair(uint16_t *p, vf even, vf odd) {
+  const __m256i low = _mm256_srli_epi32(v_round_bf16(even), 16);
+  const __m256i high = _mm256_and_si256(v_round_bf16(odd), _mm256_set1_epi32((int)0xffff0000));
+  _mm256_storeu_si256((__m256i *)(void *)p, _mm256_or_si256(low, high));
+}
+INLINE void v_split(const float *p, vf *even, vf *odd) {
+  *even = _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(_mm256_shuffle_ps(v_load(p), v_load(p + VL), 0x88)), 0xd8));
+  *odd = _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(_mm256_shuffle_ps(v_load(p), v_load(p + VL), 0xdd)), 0xd8));
 }
 INLINE void v_store_f16(uint16_t *p, vf x, int n) {
   v_store_16(p, _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC), n);

@@ -89,15 +89,35 @@ INLINE vf v_load_bf16(const uint16_t *p, int n) {
 INLINE vf v_load_f16(const uint16_t *p, int n) {
   return _mm512_cvtph_ps(n >= VL ? _mm256_loadu_si256((const void *)p) : _mm256_maskz_loadu_epi16(v_first_16(n), p));
 }
+/* The upper half is x rounded. A NaN, whose digits must not round up to another number, is passed on as a quiet one (2: of the
+ * two classes of NaN, whose response are the lowest digits of the table). */
+INLINE __m512i v_round_bf16(vf x) {
+  const __m512i bits = _mm512_castps_si512(x);
+  const __mmask16 odd = _mm512_test_epi32_mask(bits, _mm512_set1_epi32(0x10000));
+  const __m512i up = _mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff));
+  const __m512i round = _mm512_mask_add_epi32(up, odd, up, _mm512_set1_epi32(1));
+  return _mm512_castps_si512(_mm512_fixupimm_ps(_mm512_castsi512_ps(round), x, _mm512_set1_epi32(0x22), 0));
+}
 INLINE void v_store_bf16(uint16_t *p, vf x, int n) {
-  const __m512i bits = _mm512_castps_si512(x), odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-  const __m512i round = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
-  const __m512i quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000));
-  const __m512i h = _mm512_srli_epi32(_mm512_mask_mov_epi32(round, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), quiet), 16);
+  const __m256i h = _mm512_cvtepi32_epi16(_mm512_srli_epi32(v_round_bf16(x), 16));
   if (n >= VL)
-    _mm256_storeu_si256((void *)p, _mm512_cvtepi32_epi16(h));
+    _mm256_storeu_si256((void *)p, h);
   else
-    _mm256_mask_storeu_epi16(p, v_first_16(n), _mm512_cvtepi32_epi16(h));
+    _mm256_mask_storeu_epi16(p, v_first_16(n), h);
+}
+INLINE void v_load_bf16_pair(const uint16_t *p, vf *even, vf *odd) {
+  const __m512i h = _mm512_loadu_si512(p);
+  *even = _mm512_castsi512_ps(_mm512_slli_epi32(h, 16));
+  *odd = _mm512_castsi512_ps(_mm512_and_si512(h, _mm512_set1_epi32((int)0xffff0000)));
+}
+INLINE void v_store_bf16_pair(uint16_t *p, vf even, vf odd) {
+  const __m512i low = _mm512_srli_epi32(v_round_bf16(even), 16);
+  _mm512_storeu_si512(p, _mm512_ternarylogic_epi32(v_round_bf16(odd), _mm512_set1_epi32((int)0xffff0000), low, 0xea));
+}
+INLINE void v_split(const float *p, vf *even, vf *odd) {
+  const __m512i at = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+  *even = _mm512_permutex2var_ps(v_load(p), at, v_load(p + VL));
+  *odd = _mm512_permutex2var_ps(v_load(p), _mm512_add_epi32(at, _mm512_set1_epi32(1)), v_load(p + VL));
 }
 INLINE void v_store_f16(uint16_t *p, vf x, int n) {
   _mm256_mask_storeu_epi16(p, v_first_16(n), _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));

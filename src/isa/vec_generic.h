@@ -89,6 +89,18 @@ INLINE void v_store_bf16(uint16_t *p, vf v, int n) {
   v_store(x, v);
   for (int i = 0; i < VL && i < n; i++) p[i] = gdn2_to_bf16(x[i]);
 }
+INLINE void v_load_bf16_pair(const uint16_t *p, vf *even, vf *odd) {
+  float a[VL], b[VL];
+  for (int i = 0; i < VL; i++) a[i] = gdn2_from_bf16(p[2 * i]), b[i] = gdn2_from_bf16(p[2 * i + 1]);
+  *even = v_load(a), *odd = v_load(b);
+}
+INLINE void v_store_bf16_pair(uint16_t *p, vf even, vf odd) {
+  for (int i = 0; i < VL; i++) p[2 * i] = gdn2_to_bf16(even[i]), p[2 * i + 1] = gdn2_to_bf16(odd[i]);
+}
+INLINE void v_split(const float *p, vf *even, vf *odd) {
+  *even = (vf){p[0], p[2], p[4], p[6]};
+  *odd = (vf){p[1], p[3], p[5], p[7]};
+}
 INLINE void v_store_f16(uint16_t *p, vf v, int n) {
   float x[VL];
   v_store(x, v);

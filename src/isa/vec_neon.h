@@ -89,10 +89,23 @@ INLINE void v_store_16(uint16_t *p, uint16x4_t x, int n) {
 }
 INLINE vf v_load_bf16(const uint16_t *p, int n) { return vreinterpretq_f32_u32(vshll_n_u16(v_load_16(p, n), 16)); }
 INLINE vf v_load_f16(const uint16_t *p, int n) { return vcvt_f32_f16(vreinterpret_f16_u16(v_load_16(p, n))); }
-INLINE void v_store_bf16(uint16_t *p, vf x, int n) {
+/* The upper half is x rounded. */
+INLINE uint32x4_t v_round_bf16(vf x) {
   const uint32x4_t bits = vreinterpretq_u32_f32(x), odd = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1));
   const uint32x4_t round = vaddq_u32(bits, vaddq_u32(odd, vdupq_n_u32(0x7fff)));
-  const uint32x4_t quiet = vorrq_u32(bits, vdupq_n_u32(0x400000));
-  v_store_16(p, vshrn_n_u32(vbslq_u32(vceqq_f32(x, x), round, quiet), 16), n);
+  return vbslq_u32(vceqq_f32(x, x), round, vorrq_u32(bits, vdupq_n_u32(0x400000)));
+}
+INLINE void v_store_bf16(uint16_t *p, vf x, int n) { v_store_16(p, vshrn_n_u32(v_round_bf16(x), 16), n); }
+INLINE void v_load_bf16_pair(const uint16_t *p, vf *even, vf *odd) {
+  const uint32x4_t h = vreinterpretq_u32_u16(vld1q_u16(p));
+  *even = vreinterpretq_f32_u32(vshlq_n_u32(h, 16));
+  *odd = vreinterpretq_f32_u32(vandq_u32(h, vdupq_n_u32(0xffff0000)));
+}
+INLINE void v_store_bf16_pair(uint16_t *p, vf even, vf odd) {
+  vst1q_u16(p, vreinterpretq_u16_u32(vsriq_n_u32(v_round_bf16(odd), v_round_bf16(even), 16)));
+}
+INLINE void v_split(const float *p, vf *even, vf *odd) {
+  const float32x4x2_t x = vld2q_f32(p);
+  *even = x.val[0], *odd = x.val[1];
 }
 INLINE void v_store_f16(uint16_t *p, vf x, int n) { v_store_16(p, vreinterpret_u16_f16(vcvt_f16_f32(x)), n); }

@@ -10,7 +10,7 @@ STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror
 
 
 @pytest.mark.parametrize("standard", ["c11", "c17", "gnu11"])
-@pytest.mark.parametrize("header", ["gdn2.h", "gdn2_seed.h", "gdn2_layer.h"])
+@pytest.mark.parametrize("header", ["gdn2.h", "gdn2_seed.h", "gdn2_step.h", "gdn2_layer.h"])
 def test_header_in_c(source, run, tmp_path, standard, header):
     unit = tmp_path / "unit.c"
     unit.write_text(f"#include <{header}>\n#include <{header}>\nint unit_is_not_empty;\n")

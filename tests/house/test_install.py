@@ -10,6 +10,14 @@ import pytest
 CC = os.environ.get("GDN2_CC", "cc")
 CXX = shutil.which("clang++" if "clang" in CC else "g++")
 REMEMBERED = "token 0 reads 1 2\ntoken 1 reads 3 4\ntoken 2 reads 5 6\ntoken 3 reads 3 4\n"
+# What the programs in examples/ print: worked out by hand.
+PRINTED = {
+    "remember": REMEMBERED,
+    "serve": "all: slot 2 reads 103\nall: slot 0 reads 107\nall: slot 3 reads 111\n"
+    "two: slot 2 reads 203\ntwo: slot -1 reads 0\ntwo: slot 3 reads 211\nnew: slot 0 reads 100\nrefused\n",
+    "packed": "text 0 ends with 4 and 2\ntext 1 ends with 7 and 8\ntext 2 ends with 55 and 20\n",
+    "drafts": "drafts read 11 31 61 101\nafter 2 of them the next token reads 36\n",
+}
 
 
 @pytest.fixture(scope="module")
@@ -62,10 +70,16 @@ def test_pkg_config_version(pkg_config, source):
     assert pkg_config("--modversion") == [".".join(version(source))]
 
 
-def test_c_program_by_pkg_config(run, source, pkg_config, libdir, tmp_path):
-    target = tmp_path / "remember"
-    run(CC, "-std=c11", "-Wall", "-Werror", source / "examples" / "remember.c", *pkg_config("--cflags", "--libs"), "-o", target)
-    assert run(target, env={"LD_LIBRARY_PATH": str(libdir)}) == REMEMBERED
+def test_every_example_has_its_output(source):
+    assert {path.stem for path in (source / "examples").glob("*.c")} == set(PRINTED)
+
+
+@pytest.mark.parametrize("example", PRINTED)
+def test_c_program_by_pkg_config(run, source, pkg_config, libdir, tmp_path, example):
+    target = tmp_path / example
+    strict = ("-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
+    run(CC, *strict, source / "examples" / f"{example}.c", *pkg_config("--cflags", "--libs"), "-o", target)
+    assert run(target, env={"LD_LIBRARY_PATH": str(libdir)}) == PRINTED[example]
 
 
 def test_cxx_program_by_pkg_config(run, source, pkg_config, libdir, tmp_path):
@@ -75,10 +89,10 @@ def test_cxx_program_by_pkg_config(run, source, pkg_config, libdir, tmp_path):
     assert run(target, env={"LD_LIBRARY_PATH": str(libdir)}) == ".".join(version(source)) + "\n"
 
 
-def test_c_program_by_find_package(run, source, prefix, tmp_path):
+def test_c_programs_by_find_package(run, source, prefix, tmp_path):
     run("cmake", "-S", source / "examples", "-B", tmp_path, f"-DCMAKE_PREFIX_PATH={prefix}", f"-DCMAKE_C_COMPILER={CC}")
     run("cmake", "--build", tmp_path)
-    assert run(tmp_path / "remember") == REMEMBERED
+    assert {example: run(tmp_path / example) for example in PRINTED} == PRINTED
 
 
 def test_find_package_refuses_another_interface(source, prefix, tmp_path):

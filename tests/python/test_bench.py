@@ -15,7 +15,7 @@ pytestmark = pytest.mark.program
 
 FAST = ["--min-time", 0, "--repeats", 1]
 SMALL = ["--T", 24, "--H", 2, "--K", 16, *FAST]
-WORK = {"forward": 6, "backward": 16, "train": 22, "seed_forward": 6, "seed_backward": 16, "seed_train": 22}
+WORK = {"forward": 6, "backward": 16, "train": 22, "decode": 6, "seed_forward": 6, "seed_backward": 16, "seed_train": 22}
 # Bound by memory: their work is bytes.
 MEMORY = ("conv", "conv_backward", "norm", "norm_backward")
 WORK |= dict.fromkeys(MEMORY, 0)
@@ -47,6 +47,9 @@ def assert_consistent(r):
     if r["op"] in MEMORY:
         moved = TENSORS[r["op"]] * BYTES[r["dtype"]] * r["B"] * r["T"] * r["HV"] * r["V"]
         assert r["bandwidth_gbs"] == pytest.approx(1e-9 * moved / (1e-3 * r["ms"]), rel=1e-4) and r["bandwidth_fraction"] > 0
+    elif r["op"] == "decode":
+        states = r["B"] * r["HV"] * r["K"] * r["V"] * BYTES[r["dtype"]]
+        assert r["bandwidth_gbs"] == pytest.approx(2e-9 * states / (1e-3 * r["ms"]), rel=1e-4) and r["bandwidth_fraction"] > 0
     else:
         assert not r["bandwidth_gbs"] and not r["bandwidth_fraction"]
 
@@ -96,6 +99,21 @@ def test_the_instruction_set_is_the_one_asked_for(gdn2):
     assert [r["isa"] for r in results(gdn2, "--isa", ",".join(available), *SMALL)] == available
     (r,) = results(gdn2, *SMALL)
     assert r["isa"] == re.search(r"^isa +(\w+)", done(gdn2("info")), re.MULTILINE)[1]
+
+
+def test_decode(gdn2):
+    """Whole batches of one token unless told otherwise; every type and rule; a planted inconsistency is seen."""
+    sizes = ["--B", 3, "--H", 2, "--HV", 4, "--K", 16, "--V", 24, *FAST]
+    found = results(gdn2, "--op", "decode", "--dtype", "f32,bf16,f16", "--rule", "gdn2,kda,gdn,deltanet,gla", "--T", "1,5", *sizes)
+    assert len(found) == 30
+    for r in found:
+        assert_consistent(r)
+    with pytest.raises(AssertionError):
+        assert_consistent(found[0] | {"bandwidth_gbs": 1.001 * found[0]["bandwidth_gbs"]})
+    (case,) = listed(gdn2, "--op", "decode")
+    assert (case["B"], case["T"], case["HV"], case["K"], case["V"]) == ("64", "1", "32", "128", "128")
+    assert [(c["op"], c["T"]) for c in listed(gdn2, "--op", "forward,decode")] == [("forward", "4096"), ("decode", "1")]
+    assert {c["T"] for c in listed(gdn2, "--op", "forward,decode", "--T", "7")} == {"7"}
 
 
 def test_at_least_so_many_samples(gdn2):
@@ -165,7 +183,7 @@ def test_seed_set_has_the_shapes_of_the_seed(gdn2):
 def test_full_set_has_everything(gdn2):
     cases = listed(gdn2, "--set", "full")
     assert {c["rule"] for c in cases} == {"gdn2", "kda", "gdn", "deltanet", "gla"}
-    assert {c["op"] for c in cases} == {"forward", "backward", "train", *MEMORY}
+    assert {c["op"] for c in cases} == {"forward", "backward", "train", "decode", *MEMORY}
     assert {c["dtype"] for c in cases} == {"f32", "bf16", "f16"}
     assert len({c["T"] for c in cases}) > 5 and any(c["K"] != c["V"] for c in cases) and any(c["HV"] != c["H"] for c in cases)
     assert len({tuple(c.items()) for c in cases}) == len(cases)

@@ -317,6 +317,37 @@ static void test_bf16(void **state) {
   expect_nan_16(8);
   expect_partial_16(8);
 }
+/* Pairs of vectors: what the words for one vector do, the even numbers in one and the odd ones in the other. */
+static void test_pairs(void **state) {
+  (void)state;
+  rng r = {7};
+  uint16_t *in = (uint16_t *)(void *)test_floats(VL), *out = (uint16_t *)(void *)test_floats(VL), want[2 * VL];
+  float *x = test_floats(2 * VL), even[VL], odd[VL];
+  for (int h = 0; h < 65536 * 4; h += 2 * VL) {
+    vf a, b;
+    for (int i = 0; i < 2 * VL; i++) {
+      const uint32_t bits = (uint32_t)rng_next(&r);
+      in[i] = (uint16_t)(h + i);
+      memcpy(x + i, &bits, sizeof bits);
+      v_store_bf16(want + i, v_set1(x[i]), 1);
+    }
+    v_load_bf16_pair(in, &a, &b);
+    v_store(even, a), v_store(odd, b);
+    for (int i = 0; i < VL; i++) {
+      expect_same("even of a pair", even[i], value_of(in[2 * i], 8));
+      expect_same("odd of a pair", odd[i], value_of(in[2 * i + 1], 8));
+    }
+    v_split(x, &a, &b);
+    v_store(even, a), v_store(odd, b);
+    v_store_bf16_pair(out, a, b);
+    for (int i = 0; i < VL; i++) {
+      expect_same("even of a pair", even[i], x[2 * i]);
+      expect_same("odd of a pair", odd[i], x[2 * i + 1]);
+      assert_int_equal(out[2 * i], want[2 * i]);
+      assert_int_equal(out[2 * i + 1], want[2 * i + 1]);
+    }
+  }
+}
 static void test_f16(void **state) {
   (void)state;
   expect_16_bits(5);
@@ -326,8 +357,9 @@ static void test_f16(void **state) {
 
 int WORDS(void) {
   const struct CMUnitTest tests[] = {
-      TEST(test_partial_access), TEST(test_arithmetic), TEST(test_choice),          TEST(test_sums), TEST(test_transposed),
-      TEST(test_ldexp),          TEST(test_functions),  TEST(test_function_limits), TEST(test_bf16), TEST(test_f16),
+      TEST(test_partial_access), TEST(test_arithmetic), TEST(test_choice),    TEST(test_sums),
+      TEST(test_transposed),     TEST(test_ldexp),      TEST(test_functions), TEST(test_function_limits),
+      TEST(test_bf16),           TEST(test_f16),        TEST(test_pairs),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,154 @@
+/* Decode: what a step accepts. */
+#include "drive/step.h"
+#include "api/problem.h"
+#include <inttypes.h>
+#include <string.h>
+
+/* ---- Indices --------------------------------------------------------------------------------------------------------------- */
+
+static gdn2_status check_indices(const char *name, const void *indices, gdn2_index type) {
+  if (!indices) return GDN2_OK;
+  if (type != GDN2_I32 && type != GDN2_I64)
+    return gdn2_fail(GDN2_ERR_ARGUMENT, "%s_type is %d; it must be from 0 to 1", name, (int)type);
+  if ((uintptr_t)indices % (type == GDN2_I64 ? 8 : 4))
+    return gdn2_fail(GDN2_ERR_ARGUMENT, "%s is %p; it must be aligned to its element size", name, indices);
+  return GDN2_OK;
+}
+
+static gdn2_status twice(int64_t n, int64_t slot) {
+  return gdn2_fail(GDN2_ERR_ARGUMENT, "slot[%" PRId64 "] is %" PRId64 ", and so is that of a row before it; no two may be alike",
+                   n, slot);
+}
+
+static gdn2_status check_pairs(const gdn2_step_call *call) {
+  for (int64_t n = 1; n < call->in.N; n++) {
+    const int64_t slot = gdn2_index_at(call->slot, call->slot_type, n);
+    for (int64_t m = 0; slot >= 0 && m < n; m++)
+      if (gdn2_index_at(call->slot, call->slot_type, m) == slot) return twice(n, slot);
+  }
+  return GDN2_OK;
+}
+
+/* A bit for each slot of a window, window after window: no memory is asked for. */
+enum { WINDOW = 1 << 15 };
+
+static gdn2_status check_window(const gdn2_step_call *call, int64_t first) {
+  uint64_t seen[WINDOW / 64] = {0};
+  for (int64_t n = 0; n < call->in.N; n++) {
+    const int64_t slot = gdn2_index_at(call->slot, call->slot_type, n), at = slot - first;
+    if (slot < first || at >= WINDOW) continue;
+    const uint64_t bit = UINT64_C(1) << (at % 64);
+    if (seen[at / 64] & bit) return twice(n, slot);
+    seen[at / 64] |= bit;
+  }
+  return GDN2_OK;
+}
+
+static gdn2_status check_distinct(const gdn2_step_call *call, int64_t slots) {
+  if (call->in.N / 2 <= slots / WINDOW + 16) return check_pairs(call);
+  gdn2_status status = GDN2_OK;
+  for (int64_t first = 0; first < slots && status == GDN2_OK; first += WINDOW) status = check_window(call, first);
+  return status;
+}
+
+static gdn2_status check_slots(const gdn2_step_args *args, gdn2_step_call *call, int64_t *slots) {
+  const int64_t N = call->in.N;
+  gdn2_status status = check_indices("slot", args->slot, args->slot_type);
+  if (status != GDN2_OK) return status;
+  call->slot = args->slot;
+  call->slot_type = args->slot_type;
+  *slots = args->slots ? args->slots : N;
+  if (args->slots < 0) return gdn2_fail(GDN2_ERR_SHAPE, "slots is %" PRId64 "; it must not be negative", args->slots);
+  if (!call->slot && *slots < N)
+    return gdn2_fail(GDN2_ERR_SHAPE, "slots is %" PRId64 "; without slot it must not be below the number of rows, %" PRId64,
+                     *slots, N);
+  for (int64_t n = 0; call->slot && n < N; n++) {
+    const int64_t slot = gdn2_index_at(call->slot, call->slot_type, n);
+    if (slot < -1 || slot >= *slots)
+      return gdn2_fail(GDN2_ERR_ARGUMENT, "slot[%" PRId64 "] is %" PRId64 "; it must be -1 or from 0 to slots - 1, %" PRId64, n,
+                       slot, *slots - 1);
+  }
+  return call->slot ? check_distinct(call, *slots) : GDN2_OK;
+}
+
+static gdn2_status check_accepted(const gdn2_step_args *args, gdn2_step_call *call) {
+  gdn2_status status = check_indices("accepted", args->accepted, args->accepted_type);
+  if (status != GDN2_OK || !args->accepted) return status;
+  if (!args->history.data && args->history_length > 0)
+    return gdn2_fail(GDN2_ERR_ARGUMENT, "history: data is NULL; with accepted it must point to states");
+  call->accepted = args->accepted;
+  call->accepted_type = args->accepted_type;
+  for (int64_t n = 0; n < call->in.N; n++) {
+    const int64_t count = gdn2_index_at(call->accepted, call->accepted_type, n);
+    if (call->slot && gdn2_index_at(call->slot, call->slot_type, n) < 0) continue;
+    if (count < 0 || count > args->history_length)
+      return gdn2_fail(GDN2_ERR_ARGUMENT, "accepted[%" PRId64 "] is %" PRId64 "; it must be from 0 to history_length, %" PRId64,
+                       n, count, args->history_length);
+  }
+  return GDN2_OK;
+}
+
+/* ---- States ---------------------------------------------------------------------------------------------------------------- */
+
+/* Two tensors that begin at one address must be one tensor. */
+static gdn2_status check_same(const char *name, gdn2_dtype dtype, const int64_t *stride, const char *other,
+                              gdn2_dtype other_dtype, const int64_t *other_stride, int axes) {
+  if (dtype == other_dtype && memcmp(stride, other_stride, (size_t)axes * sizeof *stride) == 0) return GDN2_OK;
+  return gdn2_fail(GDN2_ERR_STRIDE, "%s begins where %s does; its dtype and strides must then be the same", name, other);
+}
+
+static gdn2_status check_states(const gdn2_step_args *args, gdn2_step_call *call, int64_t slots) {
+  const gdn2_call *in = &call->in;
+  const int64_t rows = call->by_slot ? slots : in->N;
+  const gdn2_expect from = {.name = "from", .size = {slots, in->HV, in->K, in->V}, .state = 1};
+  const gdn2_expect to = {.name = "to", .size = {slots, in->HV, in->K, in->V}, .state = 1};
+  const gdn2_expect each = {.name = "each", .size = {rows, gdn2_longest(in), in->HV, in->K, in->V}, .state = 1, .moments = 1};
+  const gdn2_expect history = {
+      .name = "history", .size = {rows, args->history_length, in->HV, in->K, in->V}, .state = 1, .moments = 1};
+  gdn2_status status = gdn2_check_input(&args->from, &from, &call->from);
+  if (status == GDN2_OK) status = gdn2_check_output(&args->to, &to, &call->to);
+  if (status == GDN2_OK) status = gdn2_check_states(&args->each, &each, 1, &call->each);
+  if (status == GDN2_OK) status = gdn2_check_states(&args->history, &history, 0, &call->history);
+  if (status == GDN2_OK && call->to.data && call->to.data == call->from.data)
+    status = check_same("to", call->to.dtype, call->to.stride, "from", call->from.dtype, call->from.stride, 4);
+  if (status == GDN2_OK && call->each.data && call->each.data == call->history.data)
+    status = check_same("each", call->each.dtype, call->each.stride, "history", call->history.dtype, call->history.stride, 5);
+  return status;
+}
+
+/* ---- The call -------------------------------------------------------------------------------------------------------------- */
+
+static gdn2_status check_problem(const gdn2_step_args *args, gdn2_call *in) {
+  const gdn2_problem *p = &args->problem;
+  if (p->h0.data) return gdn2_fail(GDN2_ERR_ARGUMENT, "h0 is given; a step takes its states from `from`: h0 must be absent");
+  if (p->q.dtype == GDN2_F64)
+    return gdn2_fail(GDN2_ERR_DTYPE, "q: dtype is GDN2_F64 (3); a step takes GDN2_F32 (0), GDN2_BF16 (1) or GDN2_F16 (2)");
+  return gdn2_check_problem(p, &args->exec, in);
+}
+
+static gdn2_status check(const gdn2_step_args *args, gdn2_step_call *call) {
+  if (!args) return gdn2_fail(GDN2_ERR_ARGUMENT, "args is NULL; it must point to a gdn2_step_args");
+  memset(call, 0, sizeof *call);
+  gdn2_status status = gdn2_check_size(args->struct_size, sizeof *args, "gdn2_step_args");
+  if (status == GDN2_OK) status = check_problem(args, &call->in);
+  if (status != GDN2_OK) return status;
+  if (args->history_length < 0)
+    return gdn2_fail(GDN2_ERR_SHAPE, "history_length is %" PRId64 "; it must not be negative", args->history_length);
+  if (args->drafts_by_slot != 0 && args->drafts_by_slot != 1)
+    return gdn2_fail(GDN2_ERR_ARGUMENT, "drafts_by_slot is %d; it must be from 0 to 1", args->drafts_by_slot);
+  call->by_slot = args->drafts_by_slot;
+  call->reset = args->reset;
+  int64_t slots;
+  status = check_slots(args, call, &slots);
+  if (status == GDN2_OK) status = check_states(args, call, slots);
+  if (status == GDN2_OK) status = check_accepted(args, call);
+  const gdn2_expect o = gdn2_expect_tokens(&call->in, "o", call->in.HV, call->in.V);
+  return status == GDN2_OK ? gdn2_check_output(&args->o, &o, &call->o) : status;
+}
+
+gdn2_status gdn2_step(const gdn2_step_args *args) {
+  gdn2_step_call call;
+  const gdn2_status status = check(args, &call);
+  if (status == GDN2_OK) gdn2_drive_step(&call);
+  return status;
+}

@@ -1,0 +1,146 @@
+/* Decode: a unit is a head of a row, or a panel of its value channels where heads are fewer than threads. A task is a run of
+ * units, so that one may fetch the state of the next. */
+#include "drive/step.h"
+#include "base/flush.h"
+#include "base/par_for.h"
+#include "drive/chunks.h"
+
+/* Numbers of states, times tokens, that are worth a thread: a few microseconds. */
+#define WORTH_A_THREAD 65536
+/* Channels of a panel: whole tiles of every instruction set. */
+#define PANEL 64
+/* Runs per thread: neighbours on the machine do not stop a thread for ever. */
+#define RUNS 16
+
+static int64_t at_most(int64_t x, int64_t limit) { return x < limit ? x : limit; }
+static int64_t ceil_div(int64_t x, int64_t y) { return (x + y - 1) / y; }
+
+typedef struct {
+  const gdn2_step_call *call;
+  int64_t units, panels, width; /* of each head; channels of a panel */
+  int64_t run;                  /* units of a task */
+  gdn2_states_view to;          /* as states of one moment */
+} step_schedule;
+
+/* A row with its states: where they are is known before its heads are walked. */
+typedef struct {
+  gdn2_span at;
+  int64_t slot; /* -1: skipped */
+  int64_t accepted;
+  int fresh;
+} step_row;
+
+static step_row row_of(const gdn2_step_call *call, int64_t n) {
+  return (step_row){.at = gdn2_span_of(&call->in, n),
+                    .slot = call->slot ? gdn2_index_at(call->slot, call->slot_type, n) : n,
+                    .accepted = call->accepted ? gdn2_index_at(call->accepted, call->accepted_type, n) : 0,
+                    .fresh = call->reset && call->reset[n]};
+}
+
+static gdn2_state_at state_from(const gdn2_step_call *call, const step_row *row, int64_t head, int64_t value) {
+  if (row->fresh || row->slot < 0) return (gdn2_state_at){.at = NULL};
+  if (row->accepted > 0)
+    return gdn2_states_at(&call->history, call->by_slot ? row->slot : row->at.sequence, row->accepted - 1, head, value);
+  if (!call->from.data) return (gdn2_state_at){.at = NULL};
+  /* Only read: `at` serves both directions. */
+  const gdn2_view *x = &call->from;
+  const int64_t first = row->slot * x->stride[0] + head * x->stride[1] + value * x->stride[3];
+  union {
+    const char *given;
+    char *at;
+  } data = {.given = x->data + first * gdn2_dtype_size(x->dtype)};
+  return (gdn2_state_at){data.at, x->dtype, x->stride[2], x->stride[3]};
+}
+
+/* Fills, and does not return, records: they are a good part of the time where heads are small. */
+static void fill_work(const step_schedule *plan, const step_row *row, const gdn2_head *head, int64_t j, int64_t value,
+                      gdn2_step_work *w) {
+  const gdn2_step_call *call = plan->call;
+  const gdn2_call *in = &call->in;
+  w->s = gdn2_shape_of(in->K, at_most(plan->width, in->V - value));
+  w->head = head;
+  w->tokens = row->at.length;
+  w->from = state_from(call, row, j, value);
+  w->to = gdn2_states_at(&plan->to, row->slot, 0, j, value);
+  w->each = gdn2_states_at(&call->each, call->by_slot ? row->slot : row->at.sequence, 0, j, value);
+  w->each_step = call->each.stride[1];
+  w->o = gdn2_view_rows_out(&call->o, row->at.batch, row->at.start, j);
+  if (w->o.at) w->o.at += value * gdn2_dtype_size(w->o.dtype);
+}
+
+/* Nothing happens to a state that stays where it is. */
+static int is_idle(const gdn2_step_work *w) { return w->tokens == 0 && (!w->to.at || w->to.at == w->from.at); }
+
+static void run_unit(const step_schedule *plan, const step_row *row, int64_t j, int64_t panel, const char *next) {
+  const gdn2_call *in = &plan->call->in;
+  const int64_t value = panel * plan->width;
+  gdn2_head head = gdn2_head_of(in, row->at, j);
+  gdn2_rows_skip(&head.v, value);
+  gdn2_rows_skip(&head.w, value);
+  gdn2_step_work w;
+  fill_work(plan, row, &head, j, value, &w);
+  w.next = next;
+  if (row->slot < 0) {
+    if (w.o.at) in->table->exact.clear(w.s, w.tokens, w.o);
+  } else if (!is_idle(&w)) {
+    in->table->step.walk(&w);
+  }
+}
+
+/* A place among the units. */
+typedef struct {
+  int64_t n, j, panel;
+} step_place;
+
+static step_place place_after(const step_schedule *plan, step_place at) {
+  if (++at.panel < plan->panels) return at;
+  if (++at.j < plan->call->in.HV) return (step_place){at.n, at.j, 0};
+  return (step_place){at.n + 1, 0, 0};
+}
+
+static void run_task(void *context, int64_t task, int worker) {
+  const step_schedule *plan = context;
+  const gdn2_step_call *call = plan->call;
+  const int64_t first = task * plan->run, count = at_most(plan->run, plan->units - first), heads = first / plan->panels;
+  const uint64_t mode = gdn2_flush_begin();
+  step_place at = {heads / call->in.HV, heads % call->in.HV, first % plan->panels};
+  step_row rows[2]; /* of the unit, and of the next */
+  rows[at.n & 1] = row_of(call, at.n);
+  (void)worker;
+  for (int64_t i = 0; i < count; i++) {
+    const step_place then = place_after(plan, at);
+    const char *next = NULL;
+    if (i + 1 < count) {
+      if (then.n != at.n) rows[then.n & 1] = row_of(call, then.n);
+      next = state_from(call, &rows[then.n & 1], then.j, then.panel * plan->width).at;
+    }
+    run_unit(plan, &rows[at.n & 1], at.j, at.panel, next);
+    at = then;
+  }
+  gdn2_flush_end(mode);
+}
+
+/* Rows of o that belong to no sequence. */
+static void clear_rest(const gdn2_step_call *call) {
+  const gdn2_call *in = &call->in;
+  if (!in->cu_seqlens || !call->o.data) return;
+  const int64_t start = gdn2_offset(in, in->N);
+  for (int64_t h = 0; h < in->HV; h++)
+    in->table->exact.clear(gdn2_shape_of(in->K, in->V), in->T - start, gdn2_view_rows_out(&call->o, 0, start, h));
+}
+
+void gdn2_drive_step(const gdn2_step_call *call) {
+  const gdn2_call *in = &call->in;
+  const int64_t heads = in->N * in->HV, tokens = in->cu_seqlens ? in->T : in->N * in->T;
+  const double numbers = (double)in->HV * (double)(tokens > in->N ? tokens : in->N) * (double)(in->K * in->V);
+  const int threads = numbers < (double)WORTH_A_THREAD * in->threads ? (int)(numbers / WORTH_A_THREAD) : in->threads;
+  const int64_t *step = call->to.stride;
+  step_schedule plan = {call, heads, 1, in->V, 1, {call->to.data, call->to.dtype, {step[0], 0, step[1], step[2], step[3]}}};
+  if (heads > 0) {
+    if (heads < threads && in->V > PANEL) plan.panels = ceil_div(in->V, PANEL), plan.width = PANEL;
+    plan.units = heads * plan.panels;
+    plan.run = threads > 1 ? ceil_div(plan.units, (int64_t)threads * RUNS) : plan.units;
+    gdn2_par_for(threads > 1 ? threads : 1, ceil_div(plan.units, plan.run), run_task, &plan);
+  }
+  clear_rest(call);
+}

@@ -1,0 +1,38 @@
+/* Validated calls of decode, and the snapshots of prefill that decode starts from. */
+#ifndef GDN2_DRIVE_STEP_H
+#define GDN2_DRIVE_STEP_H
+#include "drive/drive.h"
+
+/* in.N rows. */
+typedef struct gdn2_step_call {
+  gdn2_call in;
+  gdn2_view_out o, to;
+  gdn2_view from;
+  const void *slot, *accepted; /* NULL: row n has slot n; 0 */
+  gdn2_index slot_type, accepted_type;
+  const uint8_t *reset; /* NULL: none */
+  gdn2_states_view each, history;
+  int by_slot; /* rows of each and history are slots */
+} gdn2_step_call;
+
+static inline int64_t gdn2_index_at(const void *indices, gdn2_index type, int64_t n) {
+  return type == GDN2_I64 ? ((const int64_t *)indices)[n] : ((const int32_t *)indices)[n];
+}
+
+void gdn2_drive_step(const gdn2_step_call *call);
+
+/* One head's state out of many; value: the first of its channels that is wanted. */
+static inline gdn2_state_at gdn2_states_at(const gdn2_states_view *x, int64_t row, int64_t moment, int64_t head, int64_t value) {
+  if (!x->data) return (gdn2_state_at){.at = NULL};
+  const int64_t first = row * x->stride[0] + moment * x->stride[1] + head * x->stride[2] + value * x->stride[4];
+  return (gdn2_state_at){x->data + first * gdn2_dtype_size(x->dtype), x->dtype, x->stride[3], x->stride[4]};
+}
+
+/* The state after `tokens` tokens of a sequence, if a snapshot of it is wanted. */
+static inline void gdn2_snapshot_keep(const gdn2_forward_call *call, gdn2_shape s, int64_t sequence, int64_t tokens, int64_t head,
+                                      int64_t value, const float *S) {
+  if (!call->snapshots.data || tokens % call->snapshot_every != 0) return;
+  const int64_t moment = tokens / call->snapshot_every - 1;
+  call->in.table->step.keep(s, S, gdn2_states_at(&call->snapshots, sequence, moment, head, value));
+}
+#endif

@@ -1,0 +1,282 @@
+/* One token on a part of a state, read twice and written once.
+ *
+ *     r  = S^T (alpha b k)                         first touch
+ *     S' = alpha S + k (z - r)^T,  o = S'^T q      second touch, while the part is in the first-level cache or near it
+ *
+ * Stable: the recurrence itself, (1) to (4). A state of 16 bits is widened in registers and rounded as it is stored. Columns
+ * (values side by side in memory): a tile of some vectors of values, all keys. Rows (keys side by side): eight values at a time.
+ * Sums over the keys are made in one order for each form, whatever the tile. Cost: 4 K V multiply-adds. */
+#include "stage/step.h"
+
+/* Vectors of a tile of columns: enough sums to hide the latency of an addition, and at least a cache line of float32. */
+#define STEP_VECS (VL == 4 && TILE_ROWS * TILE_VECS >= 24 ? 8 : 4)
+/* Sums that take turns over the keys. */
+#define STEP_SETS 2
+#define STEP_ROWS 8
+
+/* A part of a state: lines of neighbouring elements, `step` bytes apart. */
+typedef struct {
+  char *at;
+  ptrdiff_t step;
+} step_lines;
+
+INLINE vf load_as(gdn2_dtype dtype, const char *at, int n) {
+  if (dtype == GDN2_F32) return v_load_upto((const float *)(const void *)at, n);
+  return dtype == GDN2_BF16 ? v_load_bf16((const uint16_t *)(const void *)at, n)
+                            : v_load_f16((const uint16_t *)(const void *)at, n);
+}
+
+INLINE void store_as(gdn2_dtype dtype, char *at, vf x, int n) {
+  if (dtype == GDN2_F32)
+    v_store_upto((float *)(void *)at, x, n);
+  else if (dtype == GDN2_BF16)
+    v_store_bf16((uint16_t *)(void *)at, x, n);
+  else
+    v_store_f16((uint16_t *)(void *)at, x, n);
+}
+
+INLINE void fetch(const char *at, int bytes) {
+  for (int x = 0; at && x < bytes; x += 64) __builtin_prefetch(at + x, 0, 3);
+}
+
+/* ---- Columns -------------------------------------------------------------------------------------------------------------- */
+
+/* bfloat16 is widened and rounded two vectors at a time: two instructions where one at a time takes four. The even values of a
+ * line are then in one vector and the odd ones in the next. */
+INLINE int in_pairs(gdn2_dtype dtype, int vecs) { return dtype == GDN2_BF16 && vecs % 2 == 0; }
+
+/* Vectors of a line; n: lanes of the last. */
+INLINE void load_line(gdn2_dtype dtype, int vecs, int n, const char *line, vf *x) {
+  const int size = dtype == GDN2_F32 ? 4 : 2;
+  UNROLL
+  for (int i = 0; i < vecs; i++) {
+    if (!in_pairs(dtype, vecs))
+      x[i] = load_as(dtype, line + i * VL * size, i == vecs - 1 ? n : VL);
+    else if (i % 2 == 0)
+      v_load_bf16_pair((const uint16_t *)(const void *)line + i * VL, &x[i], &x[i + 1]);
+  }
+}
+
+INLINE void store_line(gdn2_dtype dtype, int vecs, int n, char *line, const vf *x) {
+  const int size = dtype == GDN2_F32 ? 4 : 2;
+  UNROLL
+  for (int i = 0; i < vecs; i++) {
+    if (!in_pairs(dtype, vecs))
+      store_as(dtype, line + i * VL * size, x[i], i == vecs - 1 ? n : VL);
+    else if (i % 2 == 0)
+      v_store_bf16_pair((uint16_t *)(void *)line + i * VL, x[i], x[i + 1]);
+  }
+}
+
+/* Floats in the order of a line's vectors, and back. */
+INLINE void load_floats(gdn2_dtype dtype, int vecs, const float *p, vf *x) {
+  UNROLL
+  for (int i = 0; i < vecs; i++) {
+    if (!in_pairs(dtype, vecs))
+      x[i] = v_load(p + i * VL);
+    else if (i % 2 == 0)
+      v_split(p + i * VL, &x[i], &x[i + 1]);
+  }
+}
+
+INLINE void store_floats(gdn2_dtype dtype, int vecs, float *p, const vf *x) {
+  float room[STEP_VECS * VL];
+  UNROLL
+  for (int i = 0; i < vecs; i++) v_store(in_pairs(dtype, vecs) ? room + i * VL : p + i * VL, x[i]);
+  for (int i = 0; in_pairs(dtype, vecs) && i < vecs * VL; i++) p[i] = room[i / (2 * VL) * 2 * VL + i % 2 * VL + i % (2 * VL) / 2];
+}
+
+INLINE void column_read(gdn2_dtype dtype, int vecs, int n, const char *line, float e, vf *sum) {
+  vf S[STEP_VECS];
+  load_line(dtype, vecs, n, line, S);
+  UNROLL
+  for (int x = 0; x < vecs; x++) sum[x] = v_fma(S[x], v_set1(e), sum[x]);
+}
+
+/* n: lanes of the last vector that are stored; all are loaded where `from` is a line of the engine's own. */
+INLINE void column_write(gdn2_dtype dtype, int own, int vecs, int n, const char *from, char *to, float alpha, float k, float q,
+                         const vf *u, vf *sum) {
+  vf S[STEP_VECS];
+  if (own)
+    load_line(GDN2_F32, vecs, VL, from, S);
+  else
+    load_line(dtype, vecs, n, from, S);
+  UNROLL
+  for (int x = 0; x < vecs; x++) {
+    S[x] = v_fma(v_set1(k), u[x], v_mul(v_set1(alpha), S[x]));
+    sum[x] = v_fma(S[x], v_set1(q), sum[x]);
+  }
+  store_line(dtype, vecs, n, to, S);
+}
+
+/* A tile: `count` of its columns are the caller's. */
+typedef void column_function(int count, int K, step_lines from, step_lines to, step_token t, const float *z, float *o,
+                             const char *next);
+
+/* z, o: of the tile's first value. next: the tile that follows, in lines as far apart as those of `from`. */
+INLINE void column_tile(gdn2_dtype dtype, int own, int vecs, int n, int K, step_lines from, step_lines to, step_token t,
+                        const float *z, float *o, const char *next) {
+  const gdn2_dtype from_dtype = own ? GDN2_F32 : dtype;
+  const int from_n = own ? VL : n;
+  vf sum[STEP_SETS][STEP_VECS], u[STEP_VECS];
+  const int bytes = vecs * VL * (dtype == GDN2_F32 ? 4 : 2);
+  UNROLL
+  for (int x = 0; x < STEP_SETS * vecs; x++) sum[x / vecs][x % vecs] = v_zero();
+  int c = 0;
+  for (; c + STEP_SETS <= K; c += STEP_SETS) {
+    UNROLL
+    for (int i = 0; i < STEP_SETS; i++) column_read(from_dtype, vecs, from_n, from.at + (c + i) * from.step, t.e[c + i], sum[i]);
+  }
+  if (c < K) column_read(from_dtype, vecs, from_n, from.at + c * from.step, t.e[c], sum[0]);
+  load_floats(dtype, vecs, z, u);
+  UNROLL
+  for (int x = 0; x < vecs; x++) u[x] = v_sub(u[x], v_add(sum[0][x], sum[1][x]));
+  UNROLL
+  for (int x = 0; x < STEP_SETS * vecs; x++) sum[x / vecs][x % vecs] = v_zero();
+  for (c = 0; c + STEP_SETS <= K; c += STEP_SETS) {
+    UNROLL
+    for (int i = 0; i < STEP_SETS; i++) {
+      const int m = c + i;
+      column_write(dtype, own, vecs, n, from.at + m * from.step, to.at + m * to.step, t.alpha[m], t.k[m], t.q[m], u, sum[i]);
+      if (next) fetch(next + m * from.step, bytes);
+    }
+  }
+  if (c < K)
+    column_write(dtype, own, vecs, n, from.at + c * from.step, to.at + c * to.step, t.alpha[c], t.k[c], t.q[c], u, sum[0]);
+  UNROLL
+  for (int x = 0; x < vecs; x++) sum[0][x] = v_add(sum[0][x], sum[1][x]);
+  store_floats(dtype, vecs, o, sum[0]);
+}
+
+/* Less than a vector of columns: where lines lie close together, a masked load overlaps the masked store of the line before, and
+ * would wait for it. All lines are read before the first is written. */
+INLINE void column_rest(gdn2_dtype dtype, int n, int K, step_lines from, step_lines to, step_token t, const float *z, float *o,
+                        const char *next) {
+  _Alignas(64) float room[GDN2_MAX_DIM * VL];
+  for (int c = 0; c < K; c++) v_store(room + c * VL, load_as(dtype, from.at + c * from.step, n));
+  const step_lines lines = {(char *)room, VL * (ptrdiff_t)sizeof *room};
+  column_tile(dtype, 1, 1, n, K, lines, to, t, z, o, next);
+}
+
+/* `width` columns. */
+INLINE void columns(gdn2_dtype dtype, column_function *wide, column_function *narrow, int width, int K, step_lines from,
+                    step_lines to, step_token t, const float *z, float *o, const char *next) {
+  const int size = dtype == GDN2_F32 ? 4 : 2;
+  for (int v = 0; v < width;) {
+    const int left = width - v, full = left >= STEP_VECS * VL, n = full ? STEP_VECS * VL : left < VL ? left : VL;
+    const step_lines a = {from.at + v * size, from.step}, b = {to.at + v * size, to.step};
+    (full ? wide : narrow)(n, K, a, b, t, z + v, o + v, left > n ? a.at + n * size : next);
+    v += n;
+  }
+}
+
+/* ---- Rows ----------------------------------------------------------------------------------------------------------------- */
+
+/* `vecs` vectors of keys from m on, one or a pair; count: lanes of the last. */
+INLINE void row_read(gdn2_dtype dtype, int vecs, int rows, step_lines from, step_token t, int m, int count, vf *sum) {
+  vf e[2], S[2];
+  load_floats(dtype, vecs, t.e + m, e);
+  UNROLL
+  for (int i = 0; i < rows; i++) {
+    load_line(dtype, vecs, count, from.at + i * from.step + m * (dtype == GDN2_F32 ? 4 : 2), S);
+    UNROLL
+    for (int x = 0; x < vecs; x++) sum[i] = v_fma(S[x], e[x], sum[i]);
+  }
+}
+
+/* u = r - z. Of less than a vector all rows are read before the first is written: see column_rest. */
+INLINE void row_write(gdn2_dtype dtype, int vecs, int rows, step_lines from, step_lines to, step_token t, int m, int count,
+                      const float *u, vf *sum, const char *next) {
+  const int at = m * (dtype == GDN2_F32 ? 4 : 2);
+  vf alpha[2], k[2], q[2], S[STEP_ROWS][2];
+  load_floats(dtype, vecs, t.alpha + m, alpha);
+  load_floats(dtype, vecs, t.k + m, k);
+  load_floats(dtype, vecs, t.q + m, q);
+  UNROLL
+  for (int i = 0; i < rows; i++) {
+    load_line(dtype, vecs, count, from.at + i * from.step + at, S[i]);
+    UNROLL
+    for (int x = 0; x < vecs; x++) {
+      S[i][x] = v_fnma(k[x], v_set1(u[i]), v_mul(alpha[x], S[i][x]));
+      sum[i] = v_fma(S[i][x], q[x], sum[i]);
+    }
+    if (count == VL) store_line(dtype, vecs, VL, to.at + i * to.step + at, S[i]);
+    if (next) __builtin_prefetch(next + i * from.step + at, 0, 3);
+  }
+  UNROLL
+  for (int i = 0; count < VL && i < rows; i++) store_line(dtype, vecs, count, to.at + i * to.step + at, S[i]);
+}
+
+/* Adds the lane sums of eight vectors, or of the first, to out. */
+INLINE void row_sums(int rows, vf *sum, float *out) {
+  if (rows == STEP_ROWS)
+    v_add_sums(sum, out, out + 4);
+  else
+    out[0] += v_sum(sum[0]);
+}
+
+INLINE void row_tile(gdn2_dtype dtype, int rows, int K, step_lines from, step_lines to, step_token t, const float *z, float *o,
+                     const char *next) {
+  vf sum[STEP_ROWS];
+  float u[STEP_ROWS];
+  const int most = dtype == GDN2_BF16 ? 2 : 1, pairs = K / (most * VL) * most * VL, full = K / VL * VL;
+  UNROLL
+  for (int i = 0; i < rows; i++) sum[i] = v_zero(), u[i] = -z[i], o[i] = 0;
+  for (int m = 0; m < pairs; m += most * VL) row_read(dtype, most, rows, from, t, m, VL, sum);
+  if (pairs < full) row_read(dtype, 1, rows, from, t, pairs, VL, sum);
+  if (full < K) row_read(dtype, 1, rows, from, t, full, K - full, sum);
+  row_sums(rows, sum, u);
+  UNROLL
+  for (int i = 0; i < rows; i++) sum[i] = v_zero();
+  for (int m = 0; m < pairs; m += most * VL) row_write(dtype, most, rows, from, to, t, m, VL, u, sum, next);
+  if (pairs < full) row_write(dtype, 1, rows, from, to, t, pairs, VL, u, sum, NULL);
+  if (full < K) row_write(dtype, 1, rows, from, to, t, full, K - full, u, sum, NULL);
+  row_sums(rows, sum, o);
+}
+
+typedef void row_function(int K, step_lines from, step_lines to, step_token t, const float *z, float *o, const char *next);
+
+/* `count` rows. */
+INLINE void rows_of_values(row_function *eight, row_function *one, int count, int K, step_lines from, step_lines to, step_token t,
+                           const float *z, float *o, const char *next) {
+  for (int v = 0; v < count;) {
+    const int left = count - v, n = left >= STEP_ROWS ? STEP_ROWS : 1;
+    const step_lines a = {from.at + v * from.step, from.step}, b = {to.at + v * to.step, to.step};
+    (n > 1 ? eight : one)(K, a, b, t, z + v, o + v, left >= 2 * STEP_ROWS ? a.at + STEP_ROWS * from.step : next);
+    v += n;
+  }
+}
+
+/* ---- For each element type ------------------------------------------------------------------------------------------------- */
+
+/* by_rows: the keys lie side by side. width: values of the part, whose z and o are given. The tiles are functions of their own:
+ * what one of them keeps in registers, another need not set up. */
+#define STEP_UPDATE(TYPE, DTYPE)                                                                                                 \
+  STAGE void wide_##TYPE(int count, int K, step_lines from, step_lines to, step_token t, const float *z, float *o,               \
+                         const char *next) {                                                                                     \
+    (void)count;                                                                                                                 \
+    column_tile(DTYPE, 0, STEP_VECS, VL, K, from, to, t, z, o, next);                                                            \
+  }                                                                                                                              \
+  STAGE void narrow_##TYPE(int count, int K, step_lines from, step_lines to, step_token t, const float *z, float *o,             \
+                           const char *next) {                                                                                   \
+    if (count == VL)                                                                                                             \
+      column_tile(DTYPE, 0, 1, VL, K, from, to, t, z, o, next);                                                                  \
+    else                                                                                                                         \
+      column_rest(DTYPE, count, K, from, to, t, z, o, next);                                                                     \
+  }                                                                                                                              \
+  STAGE void eight_##TYPE(int K, step_lines from, step_lines to, step_token t, const float *z, float *o, const char *next) {     \
+    row_tile(DTYPE, STEP_ROWS, K, from, to, t, z, o, next);                                                                      \
+  }                                                                                                                              \
+  STAGE void one_##TYPE(int K, step_lines from, step_lines to, step_token t, const float *z, float *o, const char *next) {       \
+    row_tile(DTYPE, 1, K, from, to, t, z, o, next);                                                                              \
+  }                                                                                                                              \
+  INLINE void update_##TYPE(int by_rows, int width, int K, step_lines from, step_lines to, step_token t, const float *z,         \
+                            float *o, const char *next) {                                                                        \
+    if (by_rows)                                                                                                                 \
+      rows_of_values(eight_##TYPE, one_##TYPE, width, K, from, to, t, z, o, next);                                               \
+    else                                                                                                                         \
+      columns(DTYPE, wide_##TYPE, narrow_##TYPE, width, K, from, to, t, z, o, next);                                             \
+  }
+STEP_UPDATE(f32, GDN2_F32)
+STEP_UPDATE(bf16, GDN2_BF16)
+STEP_UPDATE(f16, GDN2_F16)
