@@ -37,12 +37,20 @@ gdn2_status gdn2_check_layer_exec(const gdn2_exec *exec, int64_t numbers, int *t
   return gdn2_table_choose(exec->isa, table);
 }
 
+/* float64 is for all tensors of a call. */
+static gdn2_status check_wide(gdn2_dtype x_dtype, const char *name, const void *data, gdn2_dtype dtype) {
+  if (!data || dtype != GDN2_F64 || x_dtype == GDN2_F64) return GDN2_OK;
+  return gdn2_fail(GDN2_ERR_DTYPE, "%s: dtype is GDN2_F64 (3), and that of x is %d; GDN2_F64 must be that of both", name,
+                   (int)x_dtype);
+}
+
 gdn2_status gdn2_check_layer_inputs(gdn2_dtype x_dtype, const gdn2_layer_input *list, int count) {
   gdn2_status status = GDN2_OK;
   for (int i = 0; i < count && status == GDN2_OK; i++) {
     gdn2_expect expect = list[i].expect;
     expect.only_f64 = x_dtype == GDN2_F64;
-    status = gdn2_check_input(list[i].tensor, &expect, list[i].view);
+    status = check_wide(x_dtype, expect.name, list[i].tensor->data, list[i].tensor->dtype);
+    if (status == GDN2_OK) status = gdn2_check_input(list[i].tensor, &expect, list[i].view);
   }
   return status;
 }
@@ -52,7 +60,8 @@ gdn2_status gdn2_check_layer_outputs(gdn2_dtype x_dtype, const gdn2_layer_output
   for (int i = 0; i < count && status == GDN2_OK; i++) {
     gdn2_expect expect = list[i].expect;
     expect.only_f64 = x_dtype == GDN2_F64;
-    status = gdn2_check_output(list[i].tensor, &expect, list[i].view);
+    status = check_wide(x_dtype, expect.name, list[i].tensor->data, list[i].tensor->dtype);
+    if (status == GDN2_OK) status = gdn2_check_output(list[i].tensor, &expect, list[i].view);
   }
   return status;
 }

@@ -9,14 +9,12 @@ typedef struct {
   float last[GDN2_CONV_PAST][CONV_ROOM]; /* dstate_final */
 } conv_back_room;
 
-/* The slope of z sigmoid(z). */
-INLINE vf silu_slope(vf z) {
-  vf rest;
-  const vf s = gate_sigmoids(z, &rest);
-  return v_fma(v_mul(z, s), rest, s);
+/* dz of `count` tokens from their z, in place; (L2). */
+INLINE void conv_dz(int silu, int count, const vf *dy, vf *z) {
+  vf s[GATE_MOST], rest[GATE_MOST];
+  if (silu) gate_sigmoids(count, z, s, rest);
+  GATE_EACH(z[i] = silu ? v_mul(dy[i], v_fma(v_mul(z[i], s[i]), rest[i], s[i])) : dy[i]);
 }
-
-INLINE vf conv_dz(int silu, vf dy, vf z) { return silu ? v_mul(dy, silu_slope(z)) : dy; }
 
 INLINE vf conv_dy(gdn2_dtype dtype, const gdn2_rows *dy, int64_t t, int m, int n) {
   return dy->at ? any_load(dtype, dy->at, t * dy->step + m, n) : v_zero();
@@ -37,14 +35,20 @@ INLINE void conv_back_begin(int W, conv_back_column *k, const conv_back_room *ro
   for (int j = 0; j <= W; j++) k->sum[j] = v_zero();
 }
 
-/* (L2), and a token's part of (L4). */
-INLINE void conv_back_token(int W, int silu, conv_back_column *k, int i, vf x, vf dy) {
-  const conv_column at = k->c;
-  const vf dz = conv_dz(silu, dy, conv_next(W, &k->c, x));
+/* (L2) and (L4) of `count` tokens with the inputs x. */
+INLINE void conv_back_tokens(int W, int silu, conv_back_column *k, int count, const vf *x, const vf *dy) {
+  vf past[GDN2_CONV_PAST + CONV_BLOCK];
   UNROLL
-  for (int j = 0; j < W; j++) k->sum[j] = v_fma(dz, j < W - 1 ? at.x[j] : x, k->sum[j]);
-  k->sum[W] = v_add(k->sum[W], dz);
-  k->dz[i] = dz;
+  for (int j = 0; j < W - 1; j++) past[j] = k->c.x[j];
+  GATE_EACH(past[W - 1 + i] = x[i]);
+  GATE_EACH(k->dz[i] = conv_next(W, &k->c, x[i]));
+  conv_dz(silu, count, dy, k->dz);
+  UNROLL
+  for (int i = 0; i < count; i++) {
+    UNROLL
+    for (int j = 0; j < W; j++) k->sum[j] = v_fma(k->dz[i], past[i + j], k->sum[j]);
+    k->sum[W] = v_add(k->sum[W], k->dz[i]);
+  }
 }
 
 /* (L3) of token i. */
@@ -79,9 +83,12 @@ INLINE void conv_back_block(int W, int silu, gdn2_dtype dtype, int channels, con
     conv_back_begin(W, &k, room, CONV_BLOCK, m);
     UNROLL
     for (int j = 0; j < W - 1; j++) k.c.x[j] = any_load(dtype, rows.x[j], m, VL);
+    vf x[CONV_BLOCK], dy[CONV_BLOCK];
     UNROLL
-    for (int i = 0; i < CONV_BLOCK; i++)
-      conv_back_token(W, silu, &k, i, any_load(dtype, rows.x[W - 1 + i], m, VL), any_load(dtype, rows.y[i], m, VL));
+    for (int i = 0; i < CONV_BLOCK; i++) x[i] = any_load(dtype, rows.x[W - 1 + i], m, VL);
+    UNROLL
+    for (int i = 0; i < CONV_BLOCK; i++) dy[i] = any_load(dtype, rows.y[i], m, VL);
+    conv_back_tokens(W, silu, &k, CONV_BLOCK, x, dy);
     if (wants_dx) {
       UNROLL
       for (int i = 0; i < CONV_BLOCK; i++) any_store(dtype, out.y[i], m, conv_back_dx(W, &k, i, v_zero()), VL);
@@ -132,8 +139,8 @@ INLINE void conv_back_any(int W, const gdn2_conv_panel *p, const gdn2_conv_run *
     const int n = p->channels - m;
     conv_back_column k = {.c = conv_column_at(W, run->x.dtype, &run->x, &room->fore, t, m, n)};
     conv_back_begin(W, &k, room, 1, m);
-    conv_back_token(W, p->silu, &k, 0, any_load(run->x.dtype, run->x.at, t * run->x.step + m, n),
-                    conv_dy(grad->dy.dtype, &grad->dy, t, m, n));
+    const vf x = any_load(run->x.dtype, run->x.at, t * run->x.step + m, n), dy = conv_dy(grad->dy.dtype, &grad->dy, t, m, n);
+    conv_back_tokens(W, p->silu, &k, 1, &x, &dy);
     const vf dx = conv_back_dx(W, &k, 0, kept >= 0 ? v_load(room->last[kept] + m) : v_zero());
     if (grad->dx.at) any_store(grad->dx.dtype, grad->dx.at, t * grad->dx.step + m, dx, n);
     conv_back_end(W, &k, room, grad->sums, grad->ld, m);
@@ -157,8 +164,9 @@ INLINE void conv_behind(int W, const gdn2_conv_panel *p, const gdn2_conv_run *ru
     for (int j = 0; j < W - 1; j++) {
       vf dz = v_zero();
       if (end + j < run->length) {
-        const vf z = conv_next(W, &c, any_load(run->x.dtype, run->x.at, (end + j) * run->x.step + m, n));
-        dz = conv_dz(p->silu, conv_dy(dy->dtype, dy, end + j, m, n), z);
+        const vf d = conv_dy(dy->dtype, dy, end + j, m, n);
+        dz = conv_next(W, &c, any_load(run->x.dtype, run->x.at, (end + j) * run->x.step + m, n));
+        conv_dz(p->silu, 1, &d, &dz);
       }
       v_store(room->next[j] + m, dz);
     }

@@ -154,7 +154,13 @@ INLINE vf conv_next(int W, conv_column *c, vf x) {
   return z;
 }
 
-INLINE vf conv_value(int silu, vf z) { return silu ? v_mul(z, gate_sigmoid(z)) : z; }
+/* y of `count` tokens, in place of z. */
+INLINE void conv_values(int silu, int count, vf *z) {
+  vf s[GATE_MOST];
+  if (!silu) return;
+  gate_sigmoid(count, z, s);
+  GATE_EACH(z[i] = v_mul(z[i], s[i]));
+}
 
 /* A full block of a type and of whole vectors that does not look into the state. */
 INLINE void conv_block(int W, int silu, gdn2_dtype dtype, int channels, const gdn2_rows *x, const gdn2_rows_out *y,
@@ -166,11 +172,12 @@ INLINE void conv_block(int W, int silu, gdn2_dtype dtype, int channels, const gd
     conv_column c = conv_taps_at(W, room, m);
     UNROLL
     for (int j = 0; j < W - 1; j++) c.x[j] = any_load(dtype, rows.x[j], m, VL);
+    vf y_of[CONV_BLOCK];
     UNROLL
-    for (int i = 0; i < CONV_BLOCK; i++) {
-      const vf z = conv_next(W, &c, any_load(dtype, rows.x[W - 1 + i], m, VL));
-      any_store(dtype, rows.y[i], m, conv_value(silu, z), VL);
-    }
+    for (int i = 0; i < CONV_BLOCK; i++) y_of[i] = conv_next(W, &c, any_load(dtype, rows.x[W - 1 + i], m, VL));
+    conv_values(silu, CONV_BLOCK, y_of);
+    UNROLL
+    for (int i = 0; i < CONV_BLOCK; i++) any_store(dtype, rows.y[i], m, y_of[i], VL);
     UNROLL
     for (int i = 0; i < CONV_BLOCK; i++) {
       __builtin_prefetch(rows.x[W - 1 + i] + x_ahead + m * gdn2_dtype_size(dtype), 0, 3);
@@ -185,8 +192,9 @@ INLINE void conv_token(int W, const gdn2_conv_panel *p, const gdn2_rows *x, cons
   for (; m < p->channels; m += VL) {
     const int n = p->channels - m;
     conv_column c = conv_column_at(W, x->dtype, x, room, t, m, n);
-    const vf z = conv_next(W, &c, any_load(x->dtype, x->at, t * x->step + m, n));
-    any_store(y->dtype, y->at, t * y->step + m, conv_value(p->silu, z), n);
+    vf z = conv_next(W, &c, any_load(x->dtype, x->at, t * x->step + m, n));
+    conv_values(p->silu, 1, &z);
+    any_store(y->dtype, y->at, t * y->step + m, z, n);
   }
 }
 

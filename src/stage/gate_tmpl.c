@@ -2,41 +2,64 @@
  *
  *     e = exp(-|z|),  r = 1 / (1 + e);   sigmoid(z) = r or e r,  sigmoid(-z) = e r or r,  for z >= 0 or z < 0
  *
- * Nothing overflows, and both keep all their digits: 1 - sigmoid(z) is never formed. About 2 units in the last place. */
+ * Nothing overflows, and both keep all their digits: 1 - sigmoid(z) is never formed. About 2 units in the last place.
+ * Several vectors go abreast, step by step: one alone is a chain of thirty instructions that wait for each other. */
+
+/* Vectors that go abreast at most. */
+#define GATE_MOST 4
+#define GATE_EACH(STATEMENT)                                                                                                     \
+  UNROLL                                                                                                                         \
+  for (int i = 0; i < count; i++) STATEMENT
 
 /* e^-|z|. As v_exp, but that the whole number comes from adding a number whose last digit is 1, and the end is two products. */
-INLINE vf gate_exp(vf z) {
-  const vf shift = v_set1(0x1.8p23f), x = v_max(v_set1(-104.0f), v_sub(v_zero(), v_abs(z)));
-  const vf n = v_sub(v_fma(x, v_set1(1.4426950408889634f), shift), shift);
-  const vf r = v_fnma(n, v_set1(-2.1219444005471377e-4f), v_fnma(n, v_set1(0.693359375f), x));
-  vf c = v_set1(1.3814466850e-03f);
-  c = v_fma(c, r, v_set1(8.3687804183e-03f));
-  c = v_fma(c, r, v_set1(4.1668394215e-02f));
-  c = v_fma(c, r, v_set1(1.6666520108e-01f));
-  c = v_fma(c, r, v_set1(4.9999993412e-01f));
-  c = v_fma(c, r, v_set1(1.0f));
-  return v_ldexp(v_fma(c, r, v_set1(1.0f)), n);
+INLINE void gate_exp(int count, const vf *z, vf *e) {
+  static const float coefficients[] = {8.3687804183e-03f, 4.1668394215e-02f, 1.6666520108e-01f, 4.9999993412e-01f, 1.0f, 1.0f};
+  const vf shift = v_set1(0x1.8p23f), least = v_set1(-104.0f);
+  vf n[GATE_MOST], r[GATE_MOST];
+  GATE_EACH(e[i] = v_max(least, v_sub(v_zero(), v_abs(z[i]))));
+  GATE_EACH(n[i] = v_fma(e[i], v_set1(1.4426950408889634f), shift));
+  GATE_EACH(n[i] = v_sub(n[i], shift));
+  GATE_EACH(r[i] = v_fnma(n[i], v_set1(0.693359375f), e[i]));
+  GATE_EACH(r[i] = v_fnma(n[i], v_set1(-2.1219444005471377e-4f), r[i]));
+  GATE_EACH(e[i] = v_set1(1.3814466850e-03f));
+  UNROLL
+  for (int step = 0; step < 6; step++) {
+    const vf c = v_set1(coefficients[step]);
+    GATE_EACH(e[i] = v_fma(e[i], r[i], c));
+  }
+  GATE_EACH(e[i] = v_ldexp(e[i], n[i]));
 }
 
 /* 1 / d for 1 <= d <= 2: a minimax cubic (error 1.7e-3), then a step that leaves the cube of its error. */
-INLINE vf gate_inverse(vf d) {
-  vf y = v_set1(-0x1.c65286p-3f);
-  y = v_fma(y, d, v_set1(0x1.54bde4p+0f));
-  y = v_fma(y, d, v_set1(-0x1.783c56p+1f));
-  y = v_fma(y, d, v_set1(0x1.6a09c2p+1f));
-  const vf error = v_fnma(d, y, v_set1(1.0f));
-  return v_fma(y, v_fma(error, error, error), y);
+INLINE void gate_inverse(int count, const vf *d, vf *y) {
+  vf error[GATE_MOST];
+  GATE_EACH(y[i] = v_fma(d[i], v_set1(-0x1.c65286p-3f), v_set1(0x1.54bde4p+0f)));
+  GATE_EACH(y[i] = v_fma(y[i], d[i], v_set1(-0x1.783c56p+1f)));
+  GATE_EACH(y[i] = v_fma(y[i], d[i], v_set1(0x1.6a09c2p+1f)));
+  GATE_EACH(error[i] = v_fnma(d[i], y[i], v_set1(1.0f)));
+  GATE_EACH(error[i] = v_fma(error[i], error[i], error[i]));
+  GATE_EACH(y[i] = v_fma(y[i], error[i], y[i]));
 }
 
-INLINE vf gate_sigmoid(vf z) {
-  const vf e = gate_exp(z), r = gate_inverse(v_add(v_set1(1.0f), e));
-  return v_mul(v_select(v_le(v_zero(), z), v_set1(1.0f), e), r);
+/* e and r. */
+INLINE void gate_parts(int count, const vf *z, vf *e, vf *r) {
+  vf d[GATE_MOST];
+  gate_exp(count, z, e);
+  GATE_EACH(d[i] = v_add(v_set1(1.0f), e[i]));
+  gate_inverse(count, d, r);
 }
 
-/* sigmoid(z), and sigmoid(-z) in *rest. */
-INLINE vf gate_sigmoids(vf z, vf *rest) {
-  const vf e = gate_exp(z), r = gate_inverse(v_add(v_set1(1.0f), e)), q = v_mul(e, r);
-  const vm right = v_le(v_zero(), z);
-  *rest = v_select(right, q, r);
-  return v_select(right, r, q);
+INLINE void gate_sigmoid(int count, const vf *z, vf *s) {
+  vf e[GATE_MOST], r[GATE_MOST];
+  gate_parts(count, z, e, r);
+  GATE_EACH(s[i] = v_mul(v_select(v_le(v_zero(), z[i]), v_set1(1.0f), e[i]), r[i]));
+}
+
+/* sigmoid(z), and sigmoid(-z) in rest. */
+INLINE void gate_sigmoids(int count, const vf *z, vf *s, vf *rest) {
+  vf e[GATE_MOST], r[GATE_MOST];
+  gate_parts(count, z, e, r);
+  GATE_EACH(e[i] = v_mul(e[i], r[i]));
+  GATE_EACH(s[i] = v_select(v_le(v_zero(), z[i]), r[i], e[i]));
+  GATE_EACH(rest[i] = v_select(v_le(v_zero(), z[i]), e[i], r[i]));
 }

@@ -63,27 +63,25 @@ INLINE vf norm_weight(const gdn2_norm_rule *rule, int64_t m, int n) {
 
 /* ---- Forward -------------------------------------------------------------------------------------------------------------- */
 
-INLINE vf norm_gate(gdn2_norm_gate gate, vf y, vf z) {
-  const vf s = gate_sigmoid(z);
-  return v_mul(y, gate == GDN2_NORM_SILU ? v_mul(z, s) : s);
+/* y of `count` vectors of a row from channel m on; n: numbers in the last. */
+INLINE void norm_vectors(gdn2_dtype xt, gdn2_dtype zt, gdn2_dtype yt, const gdn2_norm_rule *rule, const gdn2_norm_in *in,
+                         int64_t r, vf root, gdn2_rows_out y, int64_t m, int count, int n) {
+  vf out[GATE_MOST], z[GATE_MOST], s[GATE_MOST];
+  GATE_EACH(out[i] = v_mul(v_mul(norm_load(xt, &in->x, r, m + i * VL, n), root), norm_weight(rule, m + i * VL, n)));
+  if (in->z.at) {
+    GATE_EACH(z[i] = norm_load(zt, &in->z, r, m + i * VL, n));
+    gate_sigmoid(count, z, s);
+    GATE_EACH(out[i] = v_mul(out[i], rule->gate == GDN2_NORM_SILU ? v_mul(z[i], s[i]) : s[i]));
+  }
+  GATE_EACH(any_store(yt, y.at, r * y.step + m + i * VL, out[i], n));
 }
 
 INLINE void norm_row(gdn2_dtype xt, gdn2_dtype zt, gdn2_dtype yt, const gdn2_norm_rule *rule, const gdn2_norm_in *in, int64_t r,
                      gdn2_rows_out y) {
   const vf root = v_set1(norm_root(xt, rule, &in->x, r));
   int64_t m = 0;
-#define NORM_VECTOR(n)                                                                                                           \
-  vf out = v_mul(v_mul(norm_load(xt, &in->x, r, m, n), root), norm_weight(rule, m, n));                                          \
-  if (in->z.at) out = norm_gate(rule->gate, out, norm_load(zt, &in->z, r, m, n));                                                \
-  any_store(yt, y.at, r *y.step + m, out, n)
-  for (; m + VL <= rule->D; m += VL) {
-    NORM_VECTOR(VL);
-  }
-  if (m < rule->D) {
-    const int n = (int)(rule->D - m);
-    NORM_VECTOR(n);
-  }
-#undef NORM_VECTOR
+  for (; m + GATE_MOST * VL <= rule->D; m += GATE_MOST * VL) norm_vectors(xt, zt, yt, rule, in, r, root, y, m, GATE_MOST, VL);
+  for (; m < rule->D; m += VL) norm_vectors(xt, zt, yt, rule, in, r, root, y, m, 1, norm_left(rule->D, m));
 }
 
 #define NORM_ROWS_OF(NAME, XT, ZT, YT)                                                                                           \
@@ -115,30 +113,32 @@ typedef struct {
   gdn2_dtype x, z, dy, dx, dz;
 } norm_types;
 
-/* gate(z), and its slope. */
-INLINE vf norm_gate_slope(gdn2_norm_gate gate, vf z, vf *slope) {
-  vf rest;
-  const vf s = gate_sigmoids(z, &rest), curve = v_mul(s, rest);
-  *slope = gate == GDN2_NORM_SILU ? v_fma(z, curve, s) : curve;
-  return gate == GDN2_NORM_SILU ? v_mul(z, s) : s;
-}
-
-/* (L6) and (L8) for one vector; dn goes to the scratch row, and dn n is returned. */
-INLINE vf norm_back_vector(norm_types type, const gdn2_norm_rule *rule, const gdn2_norm_in *in, int64_t r,
-                           const gdn2_norm_grad *grad, vf root, int64_t m, int n) {
-  const vf weight = norm_weight(rule, m, n), x = v_mul(norm_load(type.x, &in->x, r, m, n), root);
-  vf d = grad->dy.at ? norm_load(type.dy, &grad->dy, r, m, n) : v_zero();
-  if (in->z.at) {
-    vf slope;
-    const vf gate = norm_gate_slope(rule->gate, norm_load(type.z, &in->z, r, m, n), &slope);
-    if (grad->dz.at) any_store(type.dz, grad->dz.at, r * grad->dz.step + m, v_mul(v_mul(d, slope), v_mul(x, weight)), n);
-    d = v_mul(d, gate);
-  }
+/* (L6) and (L8) for `count` vectors; dn goes to the scratch row, and the sum of dn n is added to. */
+INLINE vf norm_back_vectors(norm_types type, const gdn2_norm_rule *rule, const gdn2_norm_in *in, int64_t r,
+                            const gdn2_norm_grad *grad, vf root, vf sum, int64_t m, int count, int n) {
+  vf x[GATE_MOST], d[GATE_MOST], z[GATE_MOST], s[GATE_MOST], rest[GATE_MOST];
   float *dweight = grad->dweight, *scratch = grad->scratch;
-  if (dweight) v_store_upto(dweight + m, v_fma(d, x, v_load_upto(dweight + m, n)), n);
-  const vf dn = v_mul(d, weight);
-  v_store_upto(scratch + m, dn, n);
-  return v_mul(dn, x);
+  GATE_EACH(x[i] = v_mul(norm_load(type.x, &in->x, r, m + i * VL, n), root));
+  GATE_EACH(d[i] = grad->dy.at ? norm_load(type.dy, &grad->dy, r, m + i * VL, n) : v_zero());
+  if (in->z.at) {
+    const int silu = rule->gate == GDN2_NORM_SILU;
+    GATE_EACH(z[i] = norm_load(type.z, &in->z, r, m + i * VL, n));
+    gate_sigmoids(count, z, s, rest);
+    GATE_EACH(rest[i] = v_mul(s[i], rest[i]));
+    GATE_EACH(rest[i] = silu ? v_fma(z[i], rest[i], s[i]) : rest[i]); /* the slope */
+    GATE_EACH(rest[i] = v_mul(v_mul(d[i], rest[i]), v_mul(x[i], norm_weight(rule, m + i * VL, n))));
+    if (grad->dz.at) {
+      GATE_EACH(any_store(type.dz, grad->dz.at, r * grad->dz.step + m + i * VL, rest[i], n));
+    }
+    GATE_EACH(d[i] = v_mul(d[i], silu ? v_mul(z[i], s[i]) : s[i]));
+  }
+  if (dweight) {
+    GATE_EACH(v_store_upto(dweight + m + i * VL, v_fma(d[i], x[i], v_load_upto(dweight + m + i * VL, n)), n));
+  }
+  GATE_EACH(d[i] = v_mul(d[i], norm_weight(rule, m + i * VL, n)));
+  GATE_EACH(v_store_upto(scratch + m + i * VL, d[i], n));
+  GATE_EACH(sum = v_fma(d[i], x[i], sum));
+  return sum;
 }
 
 /* (L7). */
@@ -153,15 +153,13 @@ INLINE void norm_back_row(norm_types type, const gdn2_norm_rule *rule, const gdn
                           const gdn2_norm_grad *grad) {
   const int64_t D = rule->D;
   const vf root = v_set1(norm_root(type.x, rule, &in->x, r));
-  vf sum[2] = {v_zero(), v_zero()};
+  vf sum = v_zero();
   int64_t m = 0;
-  for (; m + 2 * VL <= D; m += 2 * VL) {
-    UNROLL
-    for (int i = 0; i < 2; i++) sum[i] = v_add(sum[i], norm_back_vector(type, rule, in, r, grad, root, m + i * VL, VL));
-  }
-  for (; m < D; m += VL) sum[0] = v_add(sum[0], norm_back_vector(type, rule, in, r, grad, root, m, norm_left(D, m)));
+  for (; m + GATE_MOST * VL <= D; m += GATE_MOST * VL)
+    sum = norm_back_vectors(type, rule, in, r, grad, root, sum, m, GATE_MOST, VL);
+  for (; m < D; m += VL) sum = norm_back_vectors(type, rule, in, r, grad, root, sum, m, 1, norm_left(D, m));
   if (!grad->dx.at) return;
-  const vf mean = v_set1(v_sum(v_add(sum[0], sum[1])) / (float)D);
+  const vf mean = v_set1(v_sum(sum) / (float)D);
   for (m = 0; m + VL <= D; m += VL) norm_back_store(type, in, r, grad, root, mean, m, VL);
   if (m < D) norm_back_store(type, in, r, grad, root, mean, m, (int)(D - m));
 }
