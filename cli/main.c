@@ -4,6 +4,7 @@
 
 #include "cli.h"
 #ifdef GDN2_WITH_LM
+#include "blas.h"
 #include "lm_options.h"
 #endif
 #include "parse.h"
@@ -117,6 +118,9 @@ static int start(int count, char **arguments) {
 }
 
 int main(int argc, char **argv) {
+#ifdef GDN2_WITH_LM
+  if (argc > 1 && (!strcmp(argv[1], "train") || !strcmp(argv[1], "generate"))) blas_wake(argv);
+#endif
   io_clean_up_on_signals();
   int code = start(argc - 1, argv + 1);
   /* A table that did not reach its file is a failure. */

@@ -73,6 +73,7 @@ static pieces shared_pieces(lm_model *m, int training) {
   want(&p, &s->dw, once * M * c->heads);
   want(&p, &s->dA_log, once * c->heads);
   want(&p, &s->ddt_bias, once * N);
+  want(&p, &s->sums, once * (3 * N * c->conv_width + D + c->head_dim));
   return p;
 }
 
@@ -104,6 +105,18 @@ void lm_model_free(lm_model *m) {
   free(m->loss);
   free(m->workspace);
   *m = (lm_model){.value = NULL};
+}
+
+void lm_reserve(lm_model *m, size_t bytes, gdn2_exec *exec) {
+  if (bytes > m->workspace_bytes) {
+    free(m->workspace);
+    m->workspace_bytes = (bytes + 63) / 64 * 64;
+    m->workspace = aligned_alloc(64, m->workspace_bytes);
+    /* Without memory the library tries for itself, and says so. */
+    if (!m->workspace) m->workspace_bytes = 0;
+  }
+  exec->workspace = m->workspace;
+  exec->workspace_bytes = m->workspace_bytes;
 }
 
 int lm_state_create(lm_state *state, const lm_config *c, int64_t B) {

@@ -32,12 +32,13 @@ typedef struct lm_scratch {
   real *dx, *dn, *dp, *dc, *df, *dz, *d_o, *du, *dh;
   real *dw;                /* [M][H] */
   real *dA_log, *ddt_bias; /* [H], [N] of one layer */
+  real *sums;              /* gradients of a weight of one call: taps [3N][W], or a norm's */
 } lm_scratch;
 
-/* What a sequence carries from one pass to the next: for each layer, the last W-1 rows that the convolution saw and the state of
- * the rule. */
+/* What a sequence carries from one pass to the next: for each layer, the last W-1 inputs of the convolution and the state of the
+ * rule. */
 typedef struct lm_state {
-  real *conv; /* [layers][B][W-1][3N] */
+  real *conv; /* [layers][B][3N][W-1] */
   real *S;    /* [layers][B][H][K][K] */
   size_t conv_count, S_count;
 } lm_state;
@@ -56,6 +57,7 @@ typedef struct lm_model {
   size_t workspace_bytes;
   double rule_seconds; /* spent in the rule so far */
   int64_t B, T;        /* of the last pass */
+  gdn2_status status;  /* the first failure of the library in this pass */
 } lm_model;
 
 /* Room for passes of at most `tokens` tokens. Values are not set. Both return 0, or -1 when there is no memory; freeing what was
@@ -89,14 +91,37 @@ static inline real *lm_grad(const lm_model *m, int64_t layer, lm_param_id id) {
 
 /* ---- Between the files of the model --------------------------------------------------------------------------------------- */
 
+/* Added to the mean of the squares, inside the root. */
+#define LM_NORM_EPS 1e-6
+
+/* What a call of the library returned. After a failure the pass is carried through, and what it computes is worth nothing. */
+static inline void lm_note(lm_model *m, gdn2_status status) {
+  if (!m->status) m->status = status;
+}
+
+/* Room for a call of the library, kept for the next. */
+void lm_reserve(lm_model *m, size_t bytes, gdn2_exec *exec);
+
+/* y = x / sqrt(mean(x^2) + eps) w, times act(z) where z is given: rows of D numbers. */
+typedef struct lm_norm {
+  const real *x, *z, *w;
+  int64_t rows, D;
+} lm_norm;
+
+void lm_norm_forward(lm_model *m, real *y, const lm_norm *n);
+/* dx and dz are written, dx may be dy; dw is added to. */
+void lm_norm_backward(lm_model *m, real *dx, real *dz, real *dw, const real *dy, const lm_norm *n);
+/* The same before a residual path: dx is added to; dy is used up. */
+void lm_norm_residual(lm_model *m, real *dx, real *dw, real *dy, const lm_norm *n);
+
 /* x_mid = x + Mixer(RMSNorm(x)) of a layer. */
-gdn2_status lm_mixer_forward(lm_model *m, int64_t layer, lm_state *state);
+void lm_mixer_forward(lm_model *m, int64_t layer, lm_state *state);
 /* scratch.dx is the gradient by x_mid, and then by x. */
-gdn2_status lm_mixer_backward(lm_model *m, int64_t layer);
+void lm_mixer_backward(lm_model *m, int64_t layer);
 
 /* o from c, p and f. */
-gdn2_status lm_rule_forward(lm_model *m, int64_t layer, lm_state *state);
+void lm_rule_forward(lm_model *m, int64_t layer, lm_state *state);
 /* From scratch.d_o: scratch.dc, scratch.df, the gate columns of scratch.dp, and the gradients of A_log and dt_bias. */
-gdn2_status lm_rule_backward(lm_model *m, int64_t layer);
+void lm_rule_backward(lm_model *m, int64_t layer);
 
 #endif

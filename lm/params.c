@@ -25,7 +25,8 @@ const char *lm_config_fault(const lm_config *c) {
   if (!within(c->heads, MAX_WIDTH / c->head_dim)) return "heads must be at least 1, and heads times head size at most 65536";
   if (!within(c->d_model, MAX_WIDTH)) return "the model's width must be from 1 to 65536";
   if (!within(c->d_mlp, MAX_WIDTH)) return "the MLP's width must be from 1 to 65536";
-  if (!within(c->conv_width, 64)) return "the convolution's width must be from 1 to 64";
+  if (c->conv_width < GDN2_CONV_MIN_WIDTH || c->conv_width > GDN2_CONV_MAX_WIDTH)
+    return "the convolution's width must be from " TEXT(GDN2_CONV_MIN_WIDTH) " to " TEXT(GDN2_CONV_MAX_WIDTH);
   if (c->rule < 0 || c->rule >= LM_RULES) return "the rule must be gdn2, kda, gdn or deltanet";
   if (c->gate < 0 || c->gate >= LM_GATES) return "the output gate must be silu or sigmoid";
   return NULL;

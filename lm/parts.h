@@ -10,18 +10,10 @@
 #include "lm/real.h"
 #include <stdint.h>
 
-/* Added to the mean (RMSNorm) or to the sum (L2 norm) of the squares, inside the root. */
-#define LM_NORM_EPS 1e-6
-
 /* x[T][D] = E[token_t][D]. */
 void lm_embedding_forward(real *x, const int32_t *tokens, const real *E, int64_t T, int64_t D);
 /* dE[token_t] += dx_t. */
 void lm_embedding_backward(real *dE, const real *dx, const int32_t *tokens, int64_t T, int64_t D);
-
-/* y = x / sqrt(mean(x^2) + eps) * w; x, y [T][D], w[D]. */
-void lm_rmsnorm_forward(real *y, const real *x, const real *w, int64_t T, int64_t D);
-/* dx += the gradient through the norm (what the residual path brings is in it already); dw[D] += its own. dy is used up. */
-void lm_rmsnorm_backward(real *dx, real *dw, real *dy, const real *x, const real *w, int64_t T, int64_t D);
 
 /* h[T][F] = silu(u[:][0..F)) u[:][F..2F). */
 void lm_swiglu_forward(real *h, const real *u, int64_t T, int64_t F);

@@ -29,6 +29,4 @@ typedef float real;
 #define LM_PARALLEL_FOR
 #endif
 
-static inline real lm_sigmoid(real x) { return 1 / (1 + lm_exp(-x)); }
-
 #endif

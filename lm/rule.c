@@ -1,6 +1,5 @@
 /* rule.c - the layer's tensors handed to the library. */
 #include "lm/model.h"
-#include <stdlib.h>
 #include <time.h>
 
 static double now(void) {
@@ -35,21 +34,7 @@ static gdn2_problem problem_of(const lm_model *m, int64_t layer) {
   return p;
 }
 
-/* Room for the library, once: a later call of the same shape finds it. */
-static gdn2_status reserve(lm_model *m, size_t bytes, gdn2_exec *exec) {
-  if (bytes > m->workspace_bytes) {
-    free(m->workspace);
-    m->workspace_bytes = (bytes + 63) / 64 * 64;
-    m->workspace = aligned_alloc(64, m->workspace_bytes);
-    if (!m->workspace) m->workspace_bytes = 0;
-  }
-  /* Without memory the library tries for itself, and says so. */
-  exec->workspace = m->workspace;
-  exec->workspace_bytes = m->workspace_bytes;
-  return GDN2_OK;
-}
-
-gdn2_status lm_rule_forward(lm_model *m, int64_t layer, lm_state *state) {
+void lm_rule_forward(lm_model *m, int64_t layer, lm_state *state) {
   const lm_config *c = &m->params.config;
   const int64_t K = c->head_dim, N = c->heads * K;
   gdn2_forward_args args = {.struct_size = sizeof args, .problem = problem_of(m, layer)};
@@ -61,11 +46,10 @@ gdn2_status lm_rule_forward(lm_model *m, int64_t layer, lm_state *state) {
   }
   double start = now();
   size_t bytes = 0;
-  gdn2_status status = gdn2_forward_workspace(&args, &bytes);
-  if (!status) status = reserve(m, bytes, &args.exec);
-  if (!status) status = gdn2_forward(&args);
+  lm_note(m, gdn2_forward_workspace(&args, &bytes));
+  lm_reserve(m, bytes, &args.exec);
+  lm_note(m, gdn2_forward(&args));
   m->rule_seconds += now() - start;
-  return status;
 }
 
 /* [B, T, H, channels] of rows of ld numbers; see rows. */
@@ -104,7 +88,7 @@ static void add_beside(const lm_model *m, int64_t layer) {
   for (int64_t i = 0; i < (c->rule == LM_GDN ? H : H * c->head_dim); i++) ddt_bias[i] += s->ddt_bias[i];
 }
 
-gdn2_status lm_rule_backward(lm_model *m, int64_t layer) {
+void lm_rule_backward(lm_model *m, int64_t layer) {
   const lm_config *c = &m->params.config;
   const lm_scratch *s = &m->scratch;
   const int64_t K = c->head_dim, N = c->heads * K;
@@ -116,10 +100,9 @@ gdn2_status lm_rule_backward(lm_model *m, int64_t layer) {
   set_gate_outputs(m, &args);
   double start = now();
   size_t bytes = 0;
-  gdn2_status status = gdn2_backward_workspace(&args, &bytes);
-  if (!status) status = reserve(m, bytes, &args.exec);
-  if (!status) status = gdn2_backward(&args);
+  lm_note(m, gdn2_backward_workspace(&args, &bytes));
+  lm_reserve(m, bytes, &args.exec);
+  lm_note(m, gdn2_backward(&args));
   m->rule_seconds += now() - start;
-  if (!status) add_beside(m, layer);
-  return status;
+  add_beside(m, layer);
 }
