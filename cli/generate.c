@@ -24,14 +24,36 @@ static int32_t *prompt_tokens(const char *prompt, int64_t *count) {
   return tokens;
 }
 
+/* The prompt byte by byte, and the logits after each to the file. */
+static int read_prompt_steps(lm_reader *reader, const char *path, const int32_t *tokens, int64_t count, const real **logits) {
+  const int64_t V = reader->model->params.config.vocabulary;
+  real *all = malloc((size_t)(count * V) * sizeof *all);
+  io_error error;
+  int code = all ? DONE : cli_failed("--logits: not enough memory");
+  for (int64_t t = 0; t < count && !code; t++) {
+    if (lm_reader_read(reader, tokens + t, 1, logits))
+      code = library_failed();
+    else
+      memcpy(all + t * V, *logits, (size_t)V * sizeof *all);
+  }
+  const io_tensor tensor = {.name = "logits", .dtype = IO_F32, .rank = 2, .shape = {count, V}, .data = all};
+  if (!code && io_write_safetensors(path, &tensor, 1, &error)) code = cli_wrong_use("--logits: %s", error.text);
+  free(all);
+  return code;
+}
+
 static int read_prompt(lm_reader *reader, const lm_options *o, const real **logits) {
   int64_t count;
   int32_t *tokens = prompt_tokens(o->prompt, &count);
   if (!tokens) return cli_failed("not enough memory for the prompt");
-  if (o->prompt) fputs(o->prompt, stdout);
-  gdn2_status status = lm_reader_read(reader, tokens, count, logits);
+  int code = DONE;
+  if (o->logits)
+    code = read_prompt_steps(reader, o->logits, tokens, count, logits);
+  else if (lm_reader_read(reader, tokens, count, logits))
+    code = library_failed();
+  if (!code && o->prompt) fputs(o->prompt, stdout);
   free(tokens);
-  return status ? library_failed() : DONE;
+  return code;
 }
 
 static int write_tokens(lm_reader *reader, const lm_options *o, const real *logits, double *ends) {

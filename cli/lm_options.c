@@ -54,6 +54,8 @@ static const option table[] = {
      NULL, 0, 1e3},
     {"top-k", INTEGER, WRITE, AT(top_k), "N", "only of the N likeliest (default 0: of all)", NULL, 0, 65536},
     {"top-p", REAL, WRITE, AT(top_p), "X", "only of the likeliest that have probability X together (default 1)", NULL, 0, 1},
+    {"logits", TEXT, WRITE, AT(logits), "FILE", "also the logits after every byte of the prompt, [bytes, 256] (.safetensors)",
+     NULL, 0, 0},
     {"speed", FLAG, WRITE, AT(speed), NULL, "at the end, tokens per second of each tenth and the memory, on stderr", NULL, 0, 0},
     {"seed", INTEGER, RUN | WRITE, AT(seed), "N", "of weights and samples, or of what is drawn (default 1)", NULL, 0, 1 << 30},
     {"threads", INTEGER, TRAIN | WRITE, AT(threads), "N", "at most N threads (default 0: as OMP_NUM_THREADS says)", NULL, 0,

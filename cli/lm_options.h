@@ -6,7 +6,7 @@
 enum { VERB_TRAIN = 1, VERB_GENERATE = 2 };
 
 typedef struct lm_options {
-  const char *out, *prompt;
+  const char *out, *prompt, *logits;
   int steps, resume, task, pairs, vocabulary;
   int rule, gate, tied, layers, d_model, heads, head_dim, d_mlp, conv_width;
   int batch, length, accumulate, warmup, evaluate_every, evaluate_samples, save_every;

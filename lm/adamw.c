@@ -25,7 +25,7 @@ void lm_adamw_free(lm_adamw *a) {
 /* Blocks are summed by whichever thread, and their sums in order: the same bits for any number of threads. */
 static double norm_of(double *partial, const real *grad, int64_t floats) {
   const int64_t blocks = blocks_of(floats);
-  LM_PARALLEL_FOR
+  LM_PARALLEL_FOR(floats)
   for (int64_t n = 0; n < blocks; n++) {
     double sum = 0;
     for (int64_t i = n * BLOCK; i < (n + 1) * BLOCK && i < floats; i++) sum += (double)grad[i] * (double)grad[i];
@@ -43,7 +43,7 @@ static void update(lm_adamw *a, real *value, const real *grad, int64_t first, in
   const double correct1 = 1 - pow(r->beta1, (double)r->step), correct2 = 1 - pow(r->beta2, (double)r->step);
   const real rate = (real)(r->learning_rate / correct1), root = (real)(1 / sqrt(correct2)), eps = (real)r->eps;
   const real b1 = (real)r->beta1, b2 = (real)r->beta2, factor = (real)scale, keep = (real)(1 - r->learning_rate * decay);
-  LM_PARALLEL_FOR
+  LM_PARALLEL_FOR(16 * (last - first))
   for (int64_t n = first / BLOCK; n <= (last - 1) / BLOCK; n++) {
     const int64_t from = n * BLOCK > first ? n * BLOCK : first, to = (n + 1) * BLOCK < last ? (n + 1) * BLOCK : last;
     for (int64_t i = from; i < to; i++) {

@@ -23,7 +23,7 @@ static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 /* One row: a matrix product would pack all of W for it. */
 static void row_forward(real *y, const real *x, const real *W, int64_t D, int64_t N, real beta) {
   const int64_t tile = 128, tiles = (N + tile - 1) / tile;
-  LM_PARALLEL_FOR
+  LM_PARALLEL_FOR(D * N)
   for (int64_t i = 0; i < tiles; i++) {
     int64_t first = i * tile, n = smaller(tile, N - first);
     lm_cblas_gemv(CblasRowMajor, CblasNoTrans, (int)n, (int)D, 1, W + first * D, (int)D, x, 1, beta, y + first, 1);
@@ -37,7 +37,7 @@ void lm_linear_forward(real *y, int64_t ldy, const real *x, int64_t ldx, const r
     return;
   }
   const int64_t tile = tile_of(T), tiles = (T + tile - 1) / tile;
-  LM_PARALLEL_FOR
+  LM_PARALLEL_FOR(T * D * N)
   for (int64_t i = 0; i < tiles; i++) {
     int64_t first = i * tile, n = smaller(tile, T - first);
     lm_cblas_gemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)n, (int)N, (int)D, 1, x + first * ldx, (int)ldx, W, (int)D, beta,
@@ -48,7 +48,7 @@ void lm_linear_forward(real *y, int64_t ldy, const real *x, int64_t ldx, const r
 void lm_linear_input(real *dx, int64_t ldx, const real *dy, int64_t ldy, const real *W, int64_t T, int64_t D, int64_t N,
                      real beta) {
   const int64_t tile = tile_of(T), tiles = (T + tile - 1) / tile;
-  LM_PARALLEL_FOR
+  LM_PARALLEL_FOR(T * D * N)
   for (int64_t i = 0; i < tiles; i++) {
     int64_t first = i * tile, n = smaller(tile, T - first);
     lm_cblas_gemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)n, (int)D, (int)N, 1, dy + first * ldy, (int)ldy, W, (int)D,
@@ -58,7 +58,7 @@ void lm_linear_input(real *dx, int64_t ldx, const real *dy, int64_t ldy, const r
 
 void lm_linear_weight(real *dW, const real *dy, int64_t ldy, const real *x, int64_t ldx, int64_t T, int64_t D, int64_t N) {
   const int64_t tile = tile_of(N), tiles = (N + tile - 1) / tile;
-  LM_PARALLEL_FOR
+  LM_PARALLEL_FOR(T * D * N)
   for (int64_t i = 0; i < tiles; i++) {
     int64_t first = i * tile, n = smaller(tile, N - first);
     lm_cblas_gemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int)n, (int)D, (int)T, 1, dy + first, (int)ldy, x, (int)ldx, 1,

@@ -107,6 +107,9 @@ void lm_model_free(lm_model *m) {
   *m = (lm_model){.value = NULL};
 }
 
+/* A step of generation is over before a second thread would have begun. */
+#define FEW_TOKENS 16
+
 void lm_reserve(lm_model *m, size_t bytes, gdn2_exec *exec) {
   if (bytes > m->workspace_bytes) {
     free(m->workspace);
@@ -115,6 +118,7 @@ void lm_reserve(lm_model *m, size_t bytes, gdn2_exec *exec) {
     /* Without memory the library tries for itself, and says so. */
     if (!m->workspace) m->workspace_bytes = 0;
   }
+  exec->threads = m->B * m->T < FEW_TOKENS ? 1 : 0;
   exec->workspace = m->workspace;
   exec->workspace_bytes = m->workspace_bytes;
 }

@@ -33,6 +33,7 @@ static void conv_forward(lm_model *m, int64_t layer, lm_state *state) {
     args.problem.state = (gdn2_input){before, LM_DTYPE, {0}};
     args.state_final = (gdn2_output){before, LM_DTYPE, {0}};
   }
+  lm_reserve(m, 0, &args.exec);
   lm_note(m, gdn2_conv_forward(&args));
 }
 

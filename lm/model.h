@@ -99,7 +99,7 @@ static inline void lm_note(lm_model *m, gdn2_status status) {
   if (!m->status) m->status = status;
 }
 
-/* Room for a call of the library, kept for the next. */
+/* Threads for a call of the library, and room, kept for the next. */
 void lm_reserve(lm_model *m, size_t bytes, gdn2_exec *exec);
 
 /* y = x / sqrt(mean(x^2) + eps) w, times act(z) where z is given: rows of D numbers. */

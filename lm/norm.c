@@ -12,8 +12,8 @@ static gdn2_norm_problem problem_of(const lm_model *m, const lm_norm *n) {
 }
 
 void lm_norm_forward(lm_model *m, real *y, const lm_norm *n) {
-  const gdn2_norm_forward_args args = {
-      .struct_size = sizeof args, .problem = problem_of(m, n), .y = {.data = y, .dtype = LM_DTYPE}};
+  gdn2_norm_forward_args args = {.struct_size = sizeof args, .problem = problem_of(m, n), .y = {.data = y, .dtype = LM_DTYPE}};
+  lm_reserve(m, 0, &args.exec);
   lm_note(m, gdn2_norm_forward(&args));
 }
 
@@ -34,6 +34,6 @@ void lm_norm_backward(lm_model *m, real *dx, real *dz, real *dw, const real *dy,
 void lm_norm_residual(lm_model *m, real *dx, real *dw, real *dy, const lm_norm *n) {
   const int64_t count = n->rows * n->D;
   lm_norm_backward(m, dy, NULL, dw, dy, n);
-  LM_PARALLEL_FOR
+  LM_PARALLEL_FOR(count)
   for (int64_t i = 0; i < count; i++) dx[i] += dy[i];
 }

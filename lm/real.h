@@ -5,6 +5,7 @@
 #ifndef GDN2_LM_REAL_H
 #define GDN2_LM_REAL_H
 #include <math.h>
+#include <stdint.h>
 
 #ifdef LM_FLOAT64
 typedef double real;
@@ -22,11 +23,13 @@ typedef float real;
 #define lm_cblas_gemv cblas_sgemv
 #endif
 
-/* Before a loop whose rounds are independent and alike. Which thread takes which round changes no bit. */
+/* Before a loop whose rounds are independent and alike. Which thread takes which round changes no bit. work: operations of all
+ * rounds; threads would lose more time than they save on a small loop. */
 #ifdef _OPENMP
-#define LM_PARALLEL_FOR _Pragma("omp parallel for schedule(static)")
+#define LM_PRAGMA(text) _Pragma(#text)
+#define LM_PARALLEL_FOR(work) LM_PRAGMA(omp parallel for schedule(static) if ((work) > INT64_C(200000)))
 #else
-#define LM_PARALLEL_FOR
+#define LM_PARALLEL_FOR(work)
 #endif
 
 #endif

@@ -49,12 +49,12 @@ EACH_ISA static void row_backward(real *restrict da, real *restrict db, const re
 }
 
 void lm_swiglu_forward(real *h, const real *u, int64_t T, int64_t F) {
-  LM_PARALLEL_FOR
+  LM_PARALLEL_FOR(16 * T * F)
   for (int64_t t = 0; t < T; t++) row_forward(h + t * F, u + t * 2 * F, u + t * 2 * F + F, F);
 }
 
 void lm_swiglu_backward(real *du, const real *dh, const real *u, int64_t T, int64_t F) {
-  LM_PARALLEL_FOR
+  LM_PARALLEL_FOR(16 * T * F)
   for (int64_t t = 0; t < T; t++) {
     const int64_t row = t * 2 * F;
     row_backward(du + row, du + row + F, dh + t * F, u + row, u + row + F, F);
