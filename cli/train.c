@@ -138,6 +138,9 @@ static int evaluate(train_run *run, lm_record *record) {
   return DONE;
 }
 
+/* Steps from one measurement of the machine's peak to the next. */
+enum { PEAK_EVERY = 10 };
+
 static int one_step(train_run *run) {
   io_error error;
   lm_record record;
@@ -150,6 +153,7 @@ static int one_step(train_run *run) {
     return cli_failed("step %lld: the gradient is not finite; a lower --learning-rate may help. %s holds step %lld",
                       (long long)record.step, run->o->out, (long long)run->saved);
   const int last = record.step == run->trainer.settings.steps;
+  if (run->steps % PEAK_EVERY == 1) train_measure_peak(run);
   const int look = last || record.step % run->o->evaluate_every == 0;
   int code = look ? evaluate(run, &record) : DONE;
   if (!code && lm_log_add(&run->log, &record, &error)) code = cli_failed("%s", error.text);

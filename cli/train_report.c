@@ -1,10 +1,10 @@
 /* train_report.c - what gdn2 train tells: the line while it works, and the sums at the end. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "cli.h"
 #include "gdn2.h"
-#include "peak.h"
 #include "train.h"
 
 static double bits(double nats) { return nats / log(2); }
@@ -72,14 +72,30 @@ typedef struct speed {
   double gflops, peak, fraction, rule_share;
 } speed;
 
-static speed speed_of(const train_run *run) {
-  speed s = {.threads = gdn2_threads(run->o->threads)};
+void train_measure_peak(train_run *run) {
   gdn2_isa isa = GDN2_ISA_GENERIC;
-  if (!run->steps || gdn2_isa_choose(GDN2_ISA_AUTO, &isa)) return s;
-  const peak p = peak_start(isa, s.threads);
-  s.peak = peak_gflops(&p);
+  if (run->peak_count == TRAIN_PEAKS || gdn2_isa_choose(GDN2_ISA_AUTO, &isa)) return;
+  if (!run->peak.kernel) run->peak = peak_start(isa, gdn2_threads(run->o->threads));
+  run->peaks[run->peak_count++] = peak_gflops(&run->peak);
+}
+
+static int compare(const void *x, const void *y) {
+  const double *a = x, *b = y;
+  return (*a > *b) - (*a < *b);
+}
+
+static double median(const double *x, int count) {
+  double sorted[TRAIN_PEAKS];
+  for (int i = 0; i < count; i++) sorted[i] = x[i];
+  qsort(sorted, (size_t)count, sizeof *sorted, compare);
+  return count ? sorted[count / 2] : 0;
+}
+
+static speed speed_of(const train_run *run) {
+  speed s = {.threads = gdn2_threads(run->o->threads), .peak = median(run->peaks, run->peak_count)};
+  if (!run->steps) return s;
   s.gflops = 1e-9 * run->flop / run->seconds;
-  s.fraction = s.gflops / (s.peak * s.threads);
+  s.fraction = s.peak > 0 ? s.gflops / (s.peak * s.threads) : 0;
   s.rule_share = run->rule_seconds / run->seconds;
   return s;
 }
