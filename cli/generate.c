@@ -56,6 +56,9 @@ static int read_prompt(lm_reader *reader, const lm_options *o, const real **logi
   return code;
 }
 
+/* Whether n of count is the first to reach another tenth. */
+static int at_tenth(int64_t n, int64_t count) { return n * PARTS / count != (n - 1) * PARTS / count; }
+
 static int write_tokens(lm_reader *reader, const lm_options *o, const real *logits, double *ends) {
   const lm_sampling how = {o->temperature, o->top_k, o->top_p, (uint64_t)o->seed};
   const int64_t V = reader->model->params.config.vocabulary;
@@ -64,7 +67,7 @@ static int write_tokens(lm_reader *reader, const lm_options *o, const real *logi
     const int32_t token = lm_sample(logits, V, &how, (uint64_t)n, reader->order, reader->weight);
     if (putchar(token) == EOF || fflush(stdout)) return cli_failed("the output cannot be written");
     if (lm_reader_read(reader, &token, 1, &logits)) return library_failed();
-    ends[(n + 1) * PARTS / o->tokens] = cli_now();
+    if (at_tenth(n + 1, o->tokens)) ends[(n + 1) * PARTS / o->tokens] = cli_now();
   }
   return DONE;
 }
