@@ -160,6 +160,6 @@ void parse_print(const option_table *table, int verb) {
     if (!(o->verbs & verb)) continue;
     char left[40];
     snprintf(left, sizeof left, "--%s %s", o->name, o->argument ? o->argument : "");
-    printf("  %-17s %s\n", left, o->help);
+    printf("  %-21s %s\n", left, o->help);
   }
 }
