@@ -29,7 +29,8 @@ static int read_prompt_steps(lm_reader *reader, const char *path, const int32_t 
   const int64_t V = reader->model->params.config.vocabulary;
   real *all = malloc((size_t)(count * V) * sizeof *all);
   io_error error;
-  int code = all ? DONE : cli_failed("--logits: not enough memory");
+  int code = DONE;
+  if (!all) return cli_failed("--logits: not enough memory");
   for (int64_t t = 0; t < count && !code; t++) {
     if (lm_reader_read(reader, tokens + t, 1, logits))
       code = library_failed();

@@ -37,42 +37,41 @@ const char *lm_config_fault(const lm_config *c) {
 /* What a kind of parameter is. Sizes are letters: D d_model, N heads times head size, K head size, H heads, F MLP, W taps,
  * B N for gdn2, else H; T N, or H for gdn; V vocabulary; 1. */
 typedef struct kind {
+  const char *name, *shape;
   lm_param_id id;
-  const char *name;
-  const char *shape;
   int joined; /* follows the one before without a gap */
 } kind;
 
 static const kind of_layer[] = {
-    {LM_ATTN_NORM, "attn_norm.weight", "D", 0},
-    {LM_Q_PROJ, "attn.q_proj.weight", "ND", 0},
-    {LM_K_PROJ, "attn.k_proj.weight", "ND", 1},
-    {LM_V_PROJ, "attn.v_proj.weight", "ND", 1},
-    {LM_B_PROJ, "attn.b_proj.weight", "BD", 1},
-    {LM_W_PROJ, "attn.w_proj.weight", "ND", 1},
-    {LM_A_PROJ, "attn.a_proj.weight", "HD", 1},
-    {LM_F_PROJ_0, "attn.f_proj.0.weight", "KD", 1},
-    {LM_G_PROJ_0, "attn.g_proj.0.weight", "KD", 1},
-    {LM_Q_CONV, "attn.q_conv1d.weight", "N1W", 0},
-    {LM_K_CONV, "attn.k_conv1d.weight", "N1W", 1},
-    {LM_V_CONV, "attn.v_conv1d.weight", "N1W", 1},
-    {LM_F_PROJ_1, "attn.f_proj.1.weight", "NK", 0},
-    {LM_A_LOG, "attn.A_log", "H", 0},
-    {LM_DT_BIAS, "attn.dt_bias", "T", 0},
-    {LM_G_PROJ_1, "attn.g_proj.1.weight", "NK", 0},
-    {LM_G_BIAS, "attn.g_proj.1.bias", "N", 0},
-    {LM_O_NORM, "attn.o_norm.weight", "K", 0},
-    {LM_O_PROJ, "attn.o_proj.weight", "DN", 0},
-    {LM_MLP_NORM, "mlp_norm.weight", "D", 0},
-    {LM_GATE_PROJ, "mlp.gate_proj.weight", "FD", 0},
-    {LM_UP_PROJ, "mlp.up_proj.weight", "FD", 1},
-    {LM_DOWN_PROJ, "mlp.down_proj.weight", "DF", 0},
+    {"attn_norm.weight", "D", LM_ATTN_NORM, 0},
+    {"attn.q_proj.weight", "ND", LM_Q_PROJ, 0},
+    {"attn.k_proj.weight", "ND", LM_K_PROJ, 1},
+    {"attn.v_proj.weight", "ND", LM_V_PROJ, 1},
+    {"attn.b_proj.weight", "BD", LM_B_PROJ, 1},
+    {"attn.w_proj.weight", "ND", LM_W_PROJ, 1},
+    {"attn.a_proj.weight", "HD", LM_A_PROJ, 1},
+    {"attn.f_proj.0.weight", "KD", LM_F_PROJ_0, 1},
+    {"attn.g_proj.0.weight", "KD", LM_G_PROJ_0, 1},
+    {"attn.q_conv1d.weight", "N1W", LM_Q_CONV, 0},
+    {"attn.k_conv1d.weight", "N1W", LM_K_CONV, 1},
+    {"attn.v_conv1d.weight", "N1W", LM_V_CONV, 1},
+    {"attn.f_proj.1.weight", "NK", LM_F_PROJ_1, 0},
+    {"attn.A_log", "H", LM_A_LOG, 0},
+    {"attn.dt_bias", "T", LM_DT_BIAS, 0},
+    {"attn.g_proj.1.weight", "NK", LM_G_PROJ_1, 0},
+    {"attn.g_proj.1.bias", "N", LM_G_BIAS, 0},
+    {"attn.o_norm.weight", "K", LM_O_NORM, 0},
+    {"attn.o_proj.weight", "DN", LM_O_PROJ, 0},
+    {"mlp_norm.weight", "D", LM_MLP_NORM, 0},
+    {"mlp.gate_proj.weight", "FD", LM_GATE_PROJ, 0},
+    {"mlp.up_proj.weight", "FD", LM_UP_PROJ, 1},
+    {"mlp.down_proj.weight", "DF", LM_DOWN_PROJ, 0},
 };
 enum { OF_LAYER = sizeof of_layer / sizeof *of_layer };
 
-static const kind embeddings = {LM_EMBEDDINGS, "model.embeddings.weight", "VD", 0};
-static const kind norm = {LM_NORM, "model.norm.weight", "D", 0};
-static const kind head = {LM_HEAD, "lm_head.weight", "VD", 0};
+static const kind embeddings = {"model.embeddings.weight", "VD", LM_EMBEDDINGS, 0};
+static const kind norm = {"model.norm.weight", "D", LM_NORM, 0};
+static const kind head = {"lm_head.weight", "VD", LM_HEAD, 0};
 
 static int64_t size_of(const lm_config *c, char letter) {
   const int64_t N = c->heads * c->head_dim;

@@ -2,7 +2,7 @@
 #include <string.h>
 
 /* The same C for each instruction set; without contraction, the same bits. */
-#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__SANITIZE_ADDRESS__) && !defined(LM_FLOAT64)
+#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(LM_ONE_ISA) && !defined(LM_FLOAT64)
 #define EACH_ISA __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define EACH_ISA
