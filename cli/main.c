@@ -4,7 +4,7 @@
 
 #include "cli.h"
 #ifdef GDN2_WITH_LM
-#include "blas.h"
+#include "surroundings.h"
 #include "lm_options.h"
 #endif
 #include "parse.h"
@@ -119,7 +119,7 @@ static int start(int count, char **arguments) {
 
 int main(int argc, char **argv) {
 #ifdef GDN2_WITH_LM
-  if (argc > 1 && (!strcmp(argv[1], "train") || !strcmp(argv[1], "generate"))) blas_wake(argv);
+  if (argc > 1 && (!strcmp(argv[1], "train") || !strcmp(argv[1], "generate"))) surroundings_set(argv);
 #endif
   io_clean_up_on_signals();
   int code = start(argc - 1, argv + 1);
