@@ -26,8 +26,11 @@ static inline real exponential(real x) {
   sum = sum * r + 0.5f;
   sum = sum * r + 1;
   sum = sum * r + 1;
-  int32_t bits = (int32_t)n * (1 << 23) + (127 << 23);
+  /* The low bits of `shifted` are n: moved up, with the bias, they are the exponent of 2^n. */
+  uint32_t bits;
   float power;
+  memcpy(&bits, &shifted, sizeof bits);
+  bits = (bits << 23) + (UINT32_C(127) << 23);
   memcpy(&power, &bits, sizeof power);
   return sum * power;
 }

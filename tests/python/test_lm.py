@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import os
 import re
 import signal
 import subprocess
@@ -232,10 +233,11 @@ def test_generation_streams_and_its_memory_is_constant(train, gdn2, program, tmp
     first.kill()
     first.communicate()
     memory = []
+    # OpenMP allocates and frees for every loop; a sanitizer would keep what is freed.
+    environment = {**os.environ, "ASAN_OPTIONS": "quarantine_size_mb=0"}
     for tokens in (100, 4000):
-        done = subprocess.run(
-            [program, "generate", tmp_path / "m", "--tokens", str(tokens), "--threads", "1", "--speed"], capture_output=True, timeout=300
-        )
+        command = [program, "generate", tmp_path / "m", "--tokens", str(tokens), "--threads", "1", "--speed"]
+        done = subprocess.run(command, capture_output=True, timeout=300, env=environment)
         assert done.returncode == 0 and len(done.stdout) == tokens
         assert len(re.search(r"tenth:((?: \d+){10});", done.stderr.decode())[1].split()) == 10
         memory.append(int(re.search(r"memory (\d+) KiB", done.stderr.decode())[1]))
@@ -335,6 +337,4 @@ def test_a_broken_folder_is_named(train, gdn2, text, tmp_path, name, change, sen
 
 def test_a_loss_that_blows_up_is_said(gdn2, text, tmp_path):
     done = gdn2("train", text, "--out", tmp_path / "m", *SMALL, "--steps", 50, "--learning-rate", 1000, "--clip", 0, "--warmup", 0)
-    if done.returncode == 0:
-        pytest.skip("it stayed finite")
     assert done.returncode == 1 and "not finite" in done.stderr
