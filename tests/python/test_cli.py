@@ -347,11 +347,7 @@ def test_help(gdn2):
 
 
 def test_the_manual_has_every_option(gdn2):
-    options = {
-        option
-        for verb in VERBS
-        for option in re.findall(r"^  (--[\w-]+)", gdn2("help", verb).stdout, re.MULTILINE)
-    }
+    options = {name for verb in VERBS for name in re.findall(r"^  (--[\w-]+)", gdn2("help", verb).stdout, re.MULTILINE)}
     manual = (Path(__file__).parents[2] / "docs" / "gdn2.1").read_text().replace("\\-", "-")
     assert len(options) > 20 and set(re.findall(r"--[A-Za-z][\w-]*", manual)) == options | {"--help", "--name"}
 
