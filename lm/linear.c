@@ -15,8 +15,12 @@ void lm_threads_set(int threads) {
 #endif
 }
 
-/* Rows of a tile: enough that packing the other matrix costs little, few enough that a small product has two. */
-static int64_t tile_of(int64_t rows) { return rows >= 1024 ? 256 : rows >= 128 ? 64 : 32; }
+/* Rows of a tile. Each tile packs the other matrix anew, so that they should be few; two or four threads should get alike many. */
+static int64_t tile_of(int64_t rows) {
+  const int64_t most = 192, together = rows < 384 ? 2 : 4, whole = 16;
+  const int64_t tiles = together * ((rows + together * most - 1) / (together * most));
+  return ((rows + tiles - 1) / tiles + whole - 1) / whole * whole;
+}
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
