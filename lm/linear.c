@@ -15,7 +15,8 @@ void lm_threads_set(int threads) {
 #endif
 }
 
-/* Rows of a tile. Each tile packs the other matrix anew, so that they should be few; two or four threads should get alike many. */
+/* Rows of a tile. Each tile packs the other matrix anew, so that they should be few; two threads or four should get alike many.
+ */
 static int64_t tile_of(int64_t rows) {
   const int64_t most = 192, together = rows < 384 ? 2 : 4, whole = 16;
   const int64_t tiles = together * ((rows + together * most - 1) / (together * most));
