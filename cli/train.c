@@ -43,7 +43,7 @@ static void settings_of(const lm_options *o, lm_settings *s) {
                      .seed = (uint64_t)o->seed,
                      .task = o->task,
                      .pairs = o->task == LM_MQAR ? o->pairs : 0};
-  s->config = (lm_config){.vocabulary = o->task == LM_MQAR ? o->vocabulary : 256,
+  s->config = (lm_config){.vocabulary = o->task == LM_MQAR ? o->vocabulary : LM_BYTES,
                           .layers = o->layers,
                           .d_model = o->d_model,
                           .heads = o->heads ? o->heads : (o->d_model + o->head_dim - 1) / o->head_dim,

@@ -17,7 +17,6 @@ typedef struct whole {
 } whole;
 
 #define AT(field) offsetof(lm_settings, field)
-static const double FAR = 0x1p53;
 #define TRAINING "training"
 
 static const whole wholes[] = {
@@ -41,9 +40,12 @@ enum { WHOLES = sizeof wholes / sizeof *wholes };
 typedef struct number {
   const char *name;
   size_t offset; /* of a double */
+  double high;
 } number;
-static const number numbers[] = {
-    {"learning_rate", AT(learning_rate)}, {"weight_decay", AT(weight_decay)}, {"clip", AT(clip)}, {"validation", AT(validation)}};
+static const number numbers[] = {{"learning_rate", AT(learning_rate), 1e3},
+                                 {"weight_decay", AT(weight_decay), 1e3},
+                                 {"clip", AT(clip), 1e300},
+                                 {"validation", AT(validation), 0.9}};
 enum { NUMBERS = sizeof numbers / sizeof *numbers };
 
 typedef struct choice {
@@ -142,8 +144,8 @@ static int read_whole(const cJSON *root, const whole *w, lm_settings *s, const c
 
 static int read_number(const cJSON *root, const number *n, lm_settings *s, const char *path, io_error *error) {
   const cJSON *item = item_of(root, TRAINING, n->name);
-  if (!cJSON_IsNumber(item) || !(item->valuedouble >= 0 && item->valuedouble <= FAR))
-    return fail(error, path, n->name, "is missing or not a number from 0");
+  if (!cJSON_IsNumber(item) || !(item->valuedouble >= 0 && item->valuedouble <= n->high))
+    return fail(error, path, n->name, "is missing or not a number in its range");
   memcpy((char *)s + n->offset, &item->valuedouble, sizeof item->valuedouble);
   return 0;
 }
@@ -180,6 +182,7 @@ static int read_all(const cJSON *root, lm_settings *s, const char *path, io_erro
   if (!cJSON_IsBool(tied)) return fail(error, path, "tie_word_embeddings", "is missing or neither true nor false");
   s->config.tied = cJSON_IsTrue(tied);
   const char *fault = lm_config_fault(&s->config);
+  if (!fault && s->task == LM_TEXT && s->config.vocabulary != LM_BYTES) fault = "vocab_size must be 256, as there are bytes";
   return fault ? fail(error, path, "does not describe a model:", fault) : 0;
 }
 

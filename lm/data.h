@@ -10,6 +10,9 @@
 typedef enum lm_task { LM_TEXT, LM_MQAR, LM_TASKS } lm_task;
 extern const char *const lm_task_names[]; /* "text", "mqar"; ends with NULL */
 
+/* Tokens of a text. */
+#define LM_BYTES 256
+
 typedef struct lm_data {
   int task; /* lm_task */
   int64_t T;

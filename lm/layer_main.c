@@ -1,5 +1,6 @@
 /* gdn2-layer: a text through one Gated DeltaNet-2 layer; the tensors of the rule as one .safetensors file for `gdn2 run` and
  * `gdn2 check`. Exit codes: 0 done, 1 failed, 2 wrong use. */
+#include "lm/data.h"
 #include "lm/linear.h"
 #include "lm/model.h"
 #include "lm/random.h"
@@ -99,7 +100,7 @@ static int parse_options(options *o, int argc, char **argv) {
 
 /* A model of one layer, of which only the mixer matters here. */
 static lm_config config_of(const options *o) {
-  return (lm_config){.vocabulary = 256,
+  return (lm_config){.vocabulary = LM_BYTES,
                      .layers = 1,
                      .d_model = o->d_model,
                      .heads = o->heads,

@@ -320,6 +320,8 @@ def test_a_run_is_not_overwritten_and_not_bent(train, gdn2, text, tmp_path):
         ("config.json", lambda data: data.replace(b'"num_heads":\t3', b'"num_heads":\t-3'), "num_heads"),
         ("config.json", lambda data: data.replace(b'"gdn2"', b'"other"'), "rule"),
         ("config.json", lambda data: data.replace(b'"head_dim":\t12', b'"head_dim":\t13'), "shape"),
+        ("config.json", lambda data: data.replace(b'"vocab_size":\t256', b'"vocab_size":\t100'), "vocab_size must be 256"),
+        ("config.json", lambda data: data.replace(b'"validation":\t0.1', b'"validation":\t1e300'), "validation"),
         ("checkpoint.safetensors", lambda data: data[:-4], "checkpoint.safetensors"),
         ("checkpoint.safetensors", lambda data: data.replace(b"o_norm", b"o_mron"), "o_norm.weight: is missing"),
         ("checkpoint.safetensors", lambda data: b"", "checkpoint.safetensors"),
