@@ -18,32 +18,33 @@ static const struct verb {
   const char *line, *text;
   /* A verb of the language model parses its own options. */
   int (*run_lm)(int count, char **arguments, int *help);
+  const char *words; /* what it takes besides options */
 } verbs[] = {
     {"run", VERB_RUN, verb_run, "tensors from files -> outputs, final state, gradients",
      "Reads q, k, v and the gates of a rule from .npy files or from one .safetensors file, computes o and h_final\n"
      "and, with --backward, the gradients dq dk dv dg db dw dh0 (dbeta where the rule has beta), and writes them to --out.\n",
-     NULL},
+     NULL, ""},
     {"check", VERB_CHECK, verb_check, "the same tensors through the engine and a float64 oracle; a table of errors",
      "Compares o, h_final and the gradients with the float64 recurrence. The gradients are compared with --backward, or when\n"
      "do or dh_final is given; when neither is, both are made from fixed seeds. Fails when a relative error is above 1e-6\n"
      "(o, h_final) or 2e-6 (gradients).\n",
-     NULL},
+     NULL, ""},
     {"bench", VERB_BENCH, verb_bench, "how fast, beside the measured peak of the machine",
      "Measures operations on inputs like a trained layer's, in turns with a loop of multiply-adds in registers. Options that "
      "take a\n"
      "LIST take several values with commas between them, and every combination is a case. With --set, --threads and --isa take "
      "the\n"
      "place of those of the set; cases that the machine cannot run are left out.\n",
-     NULL},
+     NULL, ""},
 #ifdef GDN2_WITH_LM
     {"train", VERB_TRAIN, NULL, "a language model learns the bytes of your files, or a recall task",
      "gdn2 train FILE... --out DIR, or gdn2 train --task mqar --out DIR. A new run makes the folder; with --resume and the same\n"
      "files it goes on where its checkpoint stands. Ctrl-C saves and stops.\n",
-     verb_train},
+     verb_train, "[FILE...] "},
     {"generate", VERB_GENERATE, NULL, "a text from a model that gdn2 train made",
-     "gdn2 generate DIR: bytes on stdout, as they are drawn.\n", verb_generate},
+     "gdn2 generate DIR: bytes on stdout, as they are drawn.\n", verb_generate, "DIR "},
 #endif
-    {"info", VERB_INFO, verb_info, "version, processor, instruction set, threads, limits", "", NULL},
+    {"info", VERB_INFO, verb_info, "version, processor, instruction set, threads, limits", "", NULL, ""},
 };
 enum { VERBS = sizeof verbs / sizeof *verbs };
 
@@ -70,7 +71,7 @@ static int unknown_verb(const char *name) {
 }
 
 static int print_help(const struct verb *verb) {
-  printf("usage: gdn2 %s [OPTIONS]\n\n%s%s\n%s", verb->name, verb->line, *verb->text ? "\n" : "", verb->text);
+  printf("usage: gdn2 %s %s[OPTIONS]\n\n%s%s\n%s", verb->name, verb->words, verb->line, *verb->text ? "\n" : "", verb->text);
   printf("\n");
 #ifdef GDN2_WITH_LM
   if (verb->run_lm) {

@@ -144,6 +144,14 @@ def test_the_log_the_plot_and_the_lines(train, tmp_path):
     assert places[0][1] < places[-1][1], "the loss fell: its line goes down, to larger y"
 
 
+def test_the_progress_line(gdn2, text, tmp_path):
+    done = gdn2("train", text, "--out", tmp_path / "m", *SMALL, "--steps", 3, "--progress", "on", "--json")
+    lines = re.split("[\r\n]", done.stderr.replace("\033[K", ""))
+    pattern = r"step (\d)/3  loss [\d.]+  [\d.]+ bits/byte  \d+ tokens/s  \d+ s left"
+    assert [m[1] for m in (re.fullmatch(pattern, line) for line in lines) if m][-1] == "3"
+    assert json.loads(done.stdout)["step"] == 3
+
+
 def test_bits_do_not_depend_on_threads(train, tmp_path):
     for threads in (1, 2, 3):
         train(tmp_path / f"m{threads}", "--steps", 4, "--length", 64, small=SMALL[:-4] + ["--threads", threads])
