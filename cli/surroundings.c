@@ -25,5 +25,9 @@ static const char *core_wanted(void) { return NULL; }
 
 void surroundings_set(char **argv) {
   const int core = set("OPENBLAS_CORETYPE", core_wanted()), wait = set("OMP_WAIT_POLICY", "passive");
-  if (core || wait) execv("/proc/self/exe", argv);
+  char path[4096]; /* by its own name: that of the link would be the name of the process */
+  const ssize_t length = core || wait ? readlink("/proc/self/exe", path, sizeof path - 1) : -1;
+  if (length < 0) return;
+  path[length] = 0;
+  execv(path, argv);
 }
