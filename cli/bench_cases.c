@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "cli.h"
+#include "parse.h"
 #include "engine.h"
 #include "bench.h"
 
@@ -99,7 +100,7 @@ static int read_name(int list, const char *word, int64_t *value) {
     *value = count;
     return DONE;
   }
-  const char *near = options_nearest(word, names, count);
+  const char *near = parse_nearest(word, names, count);
   if (near) return cli_wrong_use("--%s %s: did you mean %s?", kinds[list].option, word, near);
   return cli_wrong_use("--%s '%s': no such name; see gdn2 help bench", kinds[list].option, word);
 }

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "cli.h"
-#include "internal.h"
 #include "bench.h"
 
 typedef enum axis { LENGTH, THREADS } axis;
@@ -276,11 +275,7 @@ static void draw(text *t, const panel *panels) {
 
 static int write_file(const char *path, const text *t) {
   io_error error;
-  io_pending pending = {0};
-  int failed = io_pending_begin(&pending, path, &error) || io_pending_write(&pending, t->data, t->length, &error) ||
-               io_pending_finish(&pending, &error) || io_pending_commit(&pending, &error);
-  io_pending_abort(&pending);
-  return failed ? cli_failed("--plot: %s", error.text) : DONE;
+  return io_write_bytes(path, t->data, t->length, &error) ? cli_failed("--plot: %s", error.text) : DONE;
 }
 
 int bench_plot_write(const char *path, const bench_result *r, int count) {

@@ -19,5 +19,8 @@ int verb_run(const settings *s);
 int verb_check(const settings *s);
 int verb_info(const settings *s);
 int verb_bench(const settings *s);
+/* Those of the language model take their own options; *help: the user asked for help, and nothing was done. */
+int verb_train(int count, char **arguments, int *help);
+int verb_generate(int count, char **arguments, int *help);
 
 #endif

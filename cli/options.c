@@ -1,24 +1,8 @@
-#include <errno.h>
 #include <math.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "cli.h"
 #include "inputs.h"
-
-typedef enum option_kind { FLAG, TEXT, CHOICE, INTEGER, REAL } option_kind;
-
-typedef struct option {
-  const char *name;
-  option_kind kind;
-  int verbs;
-  size_t offset; /* of the target in settings */
-  const char *argument, *help;
-  const char *const *choices; /* CHOICE: ends with NULL */
-  double low, high;           /* INTEGER, REAL: the allowed range */
-} option;
+#include "parse.h"
 
 static const char *const semantics_names[] = {"exact", "seed", NULL};
 static const char *const set_names[] = {"quick", "full", "seed", NULL};
@@ -90,144 +74,19 @@ static const option table[] = {
 };
 enum { OPTIONS = sizeof table / sizeof *table };
 
-/* ---- Nearest word --------------------------------------------------------------------------------------------------------- */
-
-enum { LONGEST = 24 };
-
-/* Insertions, deletions and replacements that turn a into b. */
-static int distance(const char *a, const char *b) {
-  int row[LONGEST + 1], n = (int)strlen(b);
-  if (n > LONGEST || strlen(a) > LONGEST) return LONGEST;
-  for (int j = 0; j <= n; j++) row[j] = j;
-  for (int i = 1; *a; a++, i++) {
-    int diagonal = row[0];
-    row[0] = i;
-    for (int j = 1; j <= n; j++) {
-      int above = row[j], least = diagonal + (*a != b[j - 1]);
-      if (above + 1 < least) least = above + 1;
-      if (row[j - 1] + 1 < least) least = row[j - 1] + 1;
-      row[j] = least;
-      diagonal = above;
-    }
-  }
-  return row[n];
-}
-
-const char *options_nearest(const char *word, const char *const *words, int count) {
-  const char *best = NULL;
-  int least = 3;
-  for (int i = 0; i < count; i++) {
-    int d = distance(word, words[i]);
-    if (d >= least || d >= (int)strlen(words[i])) continue;
-    least = d;
-    best = words[i];
-  }
-  return best;
-}
-
-/* ---- Parsing -------------------------------------------------------------------------------------------------------------- */
-
-static const option *find(int verb, const char *name, size_t length) {
-  for (int i = 0; i < OPTIONS; i++)
-    if (table[i].verbs & verb && strlen(table[i].name) == length && !strncmp(table[i].name, name, length)) return &table[i];
-  return NULL;
-}
-
-static int unknown(int verb, const char *argument, size_t length) {
-  const char *names[OPTIONS];
-  char word[64];
-  int count = 0;
-  snprintf(word, sizeof word, "%.*s", (int)(length < 60 ? length : 60), argument + 2);
-  for (int i = 0; i < OPTIONS; i++)
-    if (table[i].verbs & verb) names[count++] = table[i].name;
-  const char *near = options_nearest(word, names, count);
-  if (near) return cli_wrong_use("unknown option --%s; did you mean --%s?", word, near);
-  return cli_wrong_use("unknown option --%s", word);
-}
-
-static int set_choice(const option *o, const char *text, int *target) {
-  int count = 0;
-  for (; o->choices[count]; count++) {
-    if (strcmp(o->choices[count], text)) continue;
-    *target = count;
-    return DONE;
-  }
-  const char *near = options_nearest(text, o->choices, count);
-  if (near) return cli_wrong_use("--%s %s: did you mean %s?", o->name, text, near);
-  return cli_wrong_use("--%s %s: must be one of: %s", o->name, text, o->help);
-}
-
-static int set_integer(const option *o, const char *text, int *target) {
-  char *end;
-  errno = 0;
-  long long value = strtoll(text, &end, 10);
-  if (end == text || *end || errno || (double)value < o->low || (double)value > o->high)
-    return cli_wrong_use("--%s '%s': must be a whole number from %.0f to %.0f", o->name, text, o->low, o->high);
-  *target = (int)value;
-  return DONE;
-}
-
-static int set_real(const option *o, const char *text, double *target) {
-  char *end;
-  double value = strtod(text, &end);
-  if (end == text || *end || !isfinite(value)) return cli_wrong_use("--%s '%s': must be a finite number", o->name, text);
-  if (value < o->low || value > o->high) return cli_wrong_use("--%s %s: must be from %g to %g", o->name, text, o->low, o->high);
-  *target = value;
-  return DONE;
-}
-
-static int set(const option *o, const char *text, settings *s) {
-  void *target = (char *)s + o->offset;
-  uint64_t bit = (uint64_t)1 << (o - table);
-  if (s->given & bit) return cli_wrong_use("--%s is given twice", o->name);
-  s->given |= bit;
-  if (o->kind == FLAG) *(int *)target = 1;
-  if (o->kind == TEXT) *(const char **)target = text;
-  if (o->kind == TEXT && !*text) return cli_wrong_use("--%s: the name is empty", o->name);
-  if (o->kind == CHOICE) return set_choice(o, text, target);
-  if (o->kind == INTEGER) return set_integer(o, text, target);
-  return o->kind == REAL ? set_real(o, text, target) : DONE;
-}
-
-/* *i: the index of the argument; it advances over the option's value. */
-static int parse_one(int verb, int count, char **arguments, int *i, settings *s) {
-  const char *argument = arguments[*i], *equals = strchr(argument, '=');
-  if (strncmp(argument, "--", 2) || !argument[2])
-    return cli_wrong_use("unexpected argument '%s'; options begin with --", argument);
-  size_t length = (equals ? (size_t)(equals - argument) : strlen(argument)) - 2;
-  const option *o = find(verb, argument + 2, length);
-  if (!o) return unknown(verb, argument, length);
-  if (o->kind == FLAG && equals) return cli_wrong_use("--%s takes no value", o->name);
-  if (o->kind == FLAG || equals) return set(o, equals ? equals + 1 : NULL, s);
-  if (*i + 1 == count) return cli_wrong_use("--%s needs a value: %s", o->name, o->argument);
-  /* A name of a file may begin with dashes after =, not here: a forgotten value must not swallow the next option. */
-  if (!strncmp(arguments[*i + 1], "--", 2)) return cli_wrong_use("--%s needs a value: %s", o->name, o->argument);
-  return set(o, arguments[++*i], s);
-}
+static const option_table options = {table, OPTIONS};
 
 int options_parse(int verb, int count, char **arguments, settings *s, int *help) {
   *s = (settings){.bt = 256, .bc = 128, .mb = 16, .clip = 1e4, .wy_eps = 1e-3, .repeats = 5, .min_time = 1};
-  *help = 0;
-  for (int i = 0; i < count; i++)
-    if (!strcmp(arguments[i], "--help") || !strcmp(arguments[i], "-h")) *help = 1;
-  for (int i = 0; i < count && !*help; i++) {
-    int code = parse_one(verb, count, arguments, &i, s);
-    if (code) return code;
-  }
-  return DONE;
+  parsed p = {.settings = s};
+  int code = parse_arguments(&options, verb, count, arguments, &p, help);
+  s->given = p.given;
+  return code;
 }
 
 int options_given(const settings *s, const char *name) {
-  for (int i = 0; i < OPTIONS; i++)
-    if (!strcmp(table[i].name, name)) return (int)(s->given >> i & 1);
-  return 0;
+  const parsed p = {.given = s->given};
+  return parse_given(&options, &p, name);
 }
 
-void options_print(int verb) {
-  for (int i = 0; i < OPTIONS; i++) {
-    if (!(table[i].verbs & verb)) continue;
-    char left[40];
-    snprintf(left, sizeof left, "--%s %s", table[i].name, table[i].argument ? table[i].argument : "");
-    printf("  %-17s %s\n", left, table[i].help);
-  }
-}
+void options_print(int verb) { parse_print(&options, verb); }

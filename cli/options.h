@@ -57,7 +57,4 @@ int options_given(const settings *s, const char *name);
 /* The list of a verb's options, on stdout. */
 void options_print(int verb);
 
-/* The entry of words[count] that is nearest to word, or NULL if none is near. */
-const char *options_nearest(const char *word, const char *const *words, int count);
-
 #endif

@@ -94,6 +94,9 @@ int io_write_safetensors(const char *path, const io_tensor *tensors, int count, 
 /* Writes each tensor to directory/NAME.npy in the same way; all are whole before the first is renamed. The directory exists. */
 int io_write_npy(const char *directory, const io_tensor *tensors, int count, io_error *error);
 
+/* Writes a file of any kind in the same way. */
+int io_write_bytes(const char *path, const void *data, size_t bytes, io_error *error);
+
 /* Whether a file could be written at path, by creating and removing a temporary file beside it. */
 int io_check_writable(const char *path, io_error *error);
 

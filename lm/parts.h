@@ -1,41 +1,28 @@
-/* parts.h - the parts a layer is made of, forward. Each stands in a file of its own, where its backward belongs beside it.
+/* parts.h - the parts of the model beside the rule and the products, each forward and backward in a file of its own.
  *
- * Conventions: outputs come first; every array is contiguous float32 in the order its shape is written, innermost last; an output
- * may not overlap an input unless it is said. What a backward needs again (rstd) is an output too. Sums over channels are
- * accumulated in float64: their error is then that of one rounding, whatever the width.
+ * Outputs come first. Arrays are contiguous in the order their shape is written unless a leading dimension is named. A backward
+ * writes the gradient of its input and adds to those of its weights. Sums over tokens are made channel by channel and in the
+ * order of the tokens, so that no bit depends on the number of threads.
  *
- *     T  tokens     D  channels of the model (d_model)     H  heads     K  channels of a head     W  width of the convolution
- */
+ *     T  tokens, of all sequences     D  channels */
 #ifndef GDN2_LM_PARTS_H
 #define GDN2_LM_PARTS_H
+#include "lm/real.h"
 #include <stdint.h>
 
-/* out[T][D] = weight[byte_t][D]; weight[256][D]. */
-void lm_embedding_forward(float *out, const uint8_t *bytes, const float *weight, int64_t T, int64_t D);
+/* x[T][D] = E[token_t][D]. */
+void lm_embedding_forward(real *x, const int32_t *tokens, const real *E, int64_t T, int64_t D);
+/* dE[token_t] += dx_t. */
+void lm_embedding_backward(real *dE, const real *dx, const int32_t *tokens, int64_t T, int64_t D);
 
-/* out[T][D] = x rstd weight, rstd[T] = (mean over D of x^2 + eps)^-1/2; x[T][D], weight[D]. */
-void lm_rmsnorm_forward(float *out, float *rstd, const float *x, const float *weight, int64_t T, int64_t D, double eps);
+/* h[T][F] = silu(u[:][0..F)) u[:][F..2F). */
+void lm_swiglu_forward(real *h, const real *u, int64_t T, int64_t F);
+/* du[T][2F]. */
+void lm_swiglu_backward(real *du, const real *dh, const real *u, int64_t T, int64_t F);
 
-/* out[T][N] = x[T][D] weight[N][D]^T, by CBLAS. T, D and N fit an int. */
-void lm_linear_forward(float *out, const float *x, const float *weight, int64_t T, int64_t D, int64_t N);
+/* Cross-entropy of logits[T][V] against targets[T], where a negative target counts for nothing. The logits are replaced by the
+ * gradient of scale times the sum; the sum itself is returned. loss[T]: that of each token, 0 where there is no target. hits: how
+ * many targets have the largest logit; NULL: not counted. */
+double lm_loss(real *logits, double *loss, const int32_t *targets, int64_t T, int64_t V, real scale, int64_t *hits);
 
-/* Causal depthwise convolution: out[t][d] = sum over j < W of weight[d][j] x[t - (W-1) + j][d], with x = 0 before the first
- * token. out, x [T][D], weight[D][W]: weight[d][W-1] meets the token itself. */
-void lm_conv_forward(float *out, const float *x, const float *weight, int64_t T, int64_t D, int64_t W);
-
-/* out[n] = x sigmoid(x). out may be x. */
-void lm_silu_forward(float *out, const float *x, int64_t n);
-
-/* out[n] = 1 / (1 + exp(-x)). out may be x. */
-void lm_sigmoid_forward(float *out, const float *x, int64_t n);
-
-/* out[R][K] = x rstd, rstd[R] = (sum over K of x^2 + eps)^-1/2; x[R][K]. A zero row gives a zero row. */
-void lm_l2norm_forward(float *out, float *rstd, const float *x, int64_t R, int64_t K, double eps);
-
-/* log(1 + exp(x)), without overflow for large x. */
-double lm_softplus(double x);
-
-/* g[T][H][K] = -exp(A_log) softplus(f + dt_bias); f[T][H][K], A_log[H], dt_bias[H][K]. Natural logarithm of the decay.
- * A_log = -inf gives 0 for every finite f; no NaN arises from inf * 0. */
-void lm_decay_forward(float *g, const float *f, const float *A_log, const float *dt_bias, int64_t T, int64_t H, int64_t K);
 #endif

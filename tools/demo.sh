@@ -1,17 +1,20 @@
 #!/bin/sh
 # The whole way on real input: a text through one Gated DeltaNet-2 layer, the layer's tensors through the rule, forward and
-# backward, and every result compared with float64. Ends with the table of errors and times; fails if anything fails.
+# backward, and every result compared with float64: a table of errors and times. Then a language model learns the text and writes
+# some of its own. Fails if anything fails.
 #
 #   sh tools/demo.sh [BUILD_DIR [TEXT]]
 #
 # BUILD_DIR holds the programs (default: build); what is written goes to BUILD_DIR/demo. TEXT is any file (default: the
-# documentation of this repository). TOKENS, SEED in the environment: length and random seed (default: 4096, 1).
+# documentation of this repository). In the environment TOKENS, SEED, STEPS: tokens of the layer, random seed, steps of training
+# (default: 4096, 1, 300).
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=${1:-$root/build}
 tokens=${TOKENS:-4096}
 seed=${SEED:-1}
+steps=${STEPS:-300}
 out=$build/demo
 
 say() { printf '\n== %s\n' "$*"; }
@@ -50,3 +53,19 @@ say "gdn2 run: outputs, final state and gradients -> $results"
 
 say "gdn2 check: the same in float64, and what the rule took"
 "$build/gdn2" check --in "$tensors" --backward
+
+# A window of training and one of what is held out have to fit.
+sample=256
+if [ "$(wc -c <"$text")" -lt $((12 * sample)) ]; then
+  say "the text is too short to learn from: no training"
+  exit 0
+fi
+
+model=$out/model
+rm -rf "$model"
+say "gdn2 train: the same text, byte by byte -> $model"
+"$build/gdn2" train --out "$model" --steps "$steps" --seed "$seed" --length "$sample" -- "$text"
+
+say "gdn2 generate: what the model writes"
+"$build/gdn2" generate "$model" --prompt "The " --tokens 600 --seed "$seed"
+printf '\n\nThe loss: %s\n' "$model/loss.svg"

@@ -1,8 +1,7 @@
-# The language model's layer.
+# The language model. gdn2_lm_f64 is the same model in float64, for the check of gradients.
 if(TARGET gdn2_lm)
-  foreach(part parts init layer text)
-    gdn2_test(test_lm_${part} LIBS gdn2_lm)
+  foreach(part data init optimiser sample text)
+    gdn2_test(test_lm_${part} LIBS gdn2_lm gdn2_internal)
   endforeach()
-  # It asks for more memory than there is; AddressSanitizer would stop there instead of refusing.
-  set_tests_properties(test_lm_layer PROPERTIES ENVIRONMENT ASAN_OPTIONS=allocator_may_return_null=1)
+  gdn2_test(test_lm_gradient LIBS gdn2_lm_f64 gdn2_internal)
 endif()

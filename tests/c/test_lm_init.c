@@ -1,7 +1,8 @@
 /* The random numbers and the initial values of lm/: published and pinned numbers, an independent restatement, and statistics. */
 #include "lm_support.h"
-#include "lm/layer.h"
+#include "lm/params.h"
 #include "lm/random.h"
+#include <stdlib.h>
 
 /* The first outputs of SplitMix64 from state 0, as published with it. */
 static void stream_zero_is_splitmix64(void **state) {
@@ -26,40 +27,49 @@ static uint64_t mixed(uint64_t z) {
 
 static uint64_t stream_start(uint64_t seed, uint64_t stream) { return mixed(mixed(seed) + stream); }
 
-/* A layer of odd sizes with the initial values of a seed. */
-static lm_layer make_layer(uint64_t seed) {
-  lm_layer layer;
-  const lm_config config = {.d_model = 45, .heads = 64, .head_dim = 5, .conv_width = 4};
-  assert_int_equal(lm_layer_create(&layer, &config), 0);
-  lm_layer_init(&layer, seed);
-  return layer;
+/* A model of one layer of odd sizes with the initial values of a seed. */
+typedef struct sample {
+  lm_params params;
+  float *value;
+} sample;
+
+static sample make_sample(int64_t layers, uint64_t seed) {
+  sample s;
+  const lm_config config = {
+      .vocabulary = 256, .layers = layers, .d_model = 45, .heads = 64, .head_dim = 5, .d_mlp = 7, .conv_width = 4};
+  assert_int_equal(lm_params_create(&s.params, &config), 0);
+  s.value = malloc((size_t)s.params.floats * sizeof *s.value);
+  assert_non_null(s.value);
+  lm_params_init(&s.params, s.value, seed);
+  return s;
 }
 
-static int64_t size_of(const lm_param *p) {
-  int64_t size = 1;
-  for (int axis = 0; axis < p->rank; axis++) size *= p->shape[axis];
-  return size;
+static void free_sample(sample *s) {
+  free(s->value);
+  lm_params_free(&s->params);
 }
+
+static const float *data_of(const sample *s, lm_param_id id) { return lm_param_at(&s->params, s->value, 0, id); }
 
 /* Every projection and the embedding: 0.02 times the sum of twelve 16-bit numbers about its mean. Equal bits. */
-static void assert_normal_parameter(const lm_param *p, uint64_t seed, uint64_t stream) {
+static void assert_normal_parameter(const lm_param *p, const float *data, uint64_t seed, uint64_t stream) {
   uint64_t at = stream_start(seed, stream);
-  for (int64_t i = 0; i < size_of(p); i++) {
+  for (int64_t i = 0; i < p->count; i++) {
     int64_t sum = 0;
     for (int draw = 0; draw < 3; draw++)
       for (uint64_t bits = splitmix(&at), field = 0; field < 4; field++, bits >>= 16) sum += (int64_t)(bits & 65535);
     float want = 0.02f * (float)((double)(sum - 393210) / 65536);
-    if (p->data[i] != want) fail_msg("%s[%d]: %.9g, not %.9g", p->name, (int)i, p->data[i], want);
+    if (data[i] != want) fail_msg("%s[%d]: %.9g, not %.9g", p->name, (int)i, data[i], want);
   }
 }
 
 /* A parameter whose value is a function of one uniform number. */
-static void assert_uniform_parameter(const lm_param *p, uint64_t seed, uint64_t stream, double (*value)(double)) {
+static void assert_uniform_parameter(const lm_param *p, const float *data, uint64_t seed, uint64_t stream,
+                                     double (*value)(double)) {
   uint64_t at = stream_start(seed, stream);
-  for (int64_t i = 0; i < size_of(p); i++) {
+  for (int64_t i = 0; i < p->count; i++) {
     double want = value(ldexp((double)(splitmix(&at) >> 12) + 0.5, -52));
-    if (!(fabs(p->data[i] - want) <= 1e-7 * fabs(want) + 1e-9))
-      fail_msg("%s[%d]: %.9g, not %.9g", p->name, (int)i, p->data[i], want);
+    if (!(fabs(data[i] - want) <= 1e-7 * fabs(want) + 1e-9)) fail_msg("%s[%d]: %.9g, not %.9g", p->name, (int)i, data[i], want);
   }
 }
 
@@ -67,48 +77,80 @@ static double log_of_A(double u) { return log(1 * (1 - u) + 16 * u); }
 static double inverse_softplus_of_dt(double u) { return log(expm1(pow(10, -3 + 2 * u))); }
 static double tap(double u) { return u - 0.5; }
 
+static int is_one(lm_param_id id) { return id == LM_ATTN_NORM || id == LM_MLP_NORM || id == LM_O_NORM || id == LM_NORM; }
+
+/* The streams are those of the header: the kind's number, and 4096 more for each layer. */
 static void initial_values_restated(void **state) {
   (void)state;
   const uint64_t seed = 20260521;
-  lm_layer layer = make_layer(seed);
-  for (uint64_t id = 0; id < LM_PARAMS; id++) {
-    const lm_param *p = &layer.param[id];
-    if (id == 12)
-      assert_uniform_parameter(p, seed, id, log_of_A);
-    else if (id == 13)
-      assert_uniform_parameter(p, seed, id, inverse_softplus_of_dt);
-    else if (id >= 5 && id <= 7)
-      assert_uniform_parameter(p, seed, id, tap);
-    else if (id == 1)
-      for (int64_t i = 0; i < 45; i++) assert_true(p->data[i] == 1);
+  sample s = make_sample(2, seed);
+  for (int64_t n = 0; n < s.params.count; n++) {
+    const lm_param *p = &s.params.list[n];
+    const float *data = s.value + p->offset;
+    const uint64_t stream = 4096 * (uint64_t)p->layer + p->id;
+    if (p->id == 12)
+      assert_uniform_parameter(p, data, seed, stream, log_of_A);
+    else if (p->id == 13)
+      assert_uniform_parameter(p, data, seed, stream, inverse_softplus_of_dt);
+    else if (p->id >= 5 && p->id <= 7)
+      assert_uniform_parameter(p, data, seed, stream, tap);
+    else if (is_one(p->id) || p->id == LM_G_BIAS)
+      for (int64_t i = 0; i < p->count; i++) assert_true(data[i] == (float)is_one(p->id));
     else
-      assert_normal_parameter(p, seed, id);
+      assert_normal_parameter(p, data, seed, stream);
   }
-  lm_layer_free(&layer);
+  free_sample(&s);
 }
 
 /* Numbers written down: a change of the generator, of a stream or of a rule changes them. */
 static void initial_values_pinned(void **state) {
   (void)state;
-  lm_layer layer = make_layer(1);
+  sample s = make_sample(1, 1);
   const float q_proj[] = {-0.0020812987f, 0.010819091f, -0.00076110836f, -0.014839782f};
   const float A_log[] = {1.947769066695214f, 2.150882486991276f, 2.18488736101722f};
-  for (int i = 0; i < 4; i++) assert_true(fabsf(layer.param[LM_Q_PROJ].data[i] - q_proj[i]) < 2e-9f);
-  for (int i = 0; i < 3; i++) assert_true(fabsf(layer.param[LM_A_LOG].data[i] - A_log[i]) < 3e-7f);
-  lm_layer_free(&layer);
+  for (int i = 0; i < 4; i++) assert_true(fabsf(data_of(&s, LM_Q_PROJ)[i] - q_proj[i]) < 2e-9f);
+  for (int i = 0; i < 3; i++) assert_true(fabsf(data_of(&s, LM_A_LOG)[i] - A_log[i]) < 3e-7f);
+  free_sample(&s);
 }
 
 static void same_seed_same_values(void **state) {
   (void)state;
-  lm_layer one = make_layer(7), two = make_layer(7), other = make_layer(8);
-  for (int id = 0; id < LM_PARAMS; id++) {
-    int64_t size = size_of(&one.param[id]);
-    assert_memory_equal(one.param[id].data, two.param[id].data, (size_t)size * sizeof(float));
+  sample one = make_sample(2, 7), two = make_sample(2, 7), other = make_sample(2, 8);
+  assert_memory_equal(one.value, two.value, (size_t)one.params.floats * sizeof(float));
+  for (int64_t n = 0; n < one.params.count; n++) {
+    const lm_param *p = &one.params.list[n];
     int64_t equal = 0;
-    for (int64_t i = 0; i < size; i++) equal += one.param[id].data[i] == other.param[id].data[i];
-    assert_true(id == LM_ATTN_NORM || equal < size / 20 + 1);
+    for (int64_t i = p->offset; i < p->offset + p->count; i++) equal += one.value[i] == other.value[i];
+    assert_true(is_one(p->id) || p->id == LM_G_BIAS || equal < p->count / 20 + 1);
   }
-  lm_layer_free(&one), lm_layer_free(&two), lm_layer_free(&other);
+  free_sample(&one), free_sample(&two), free_sample(&other);
+}
+
+/* What one product computes lies together: the rows of the joined projection, of the taps, of the MLP's input. */
+static void joined_parameters_follow_each_other(void **state) {
+  (void)state;
+  for (int rule = 0; rule < LM_RULES; rule++) {
+    lm_params p;
+    const lm_config c = {
+        .vocabulary = 256, .layers = 2, .d_model = 9, .heads = 3, .head_dim = 5, .d_mlp = 7, .conv_width = 4, .rule = rule};
+    assert_int_equal(lm_params_create(&p, &c), 0);
+    const int64_t *at = p.offset[1];
+    const lm_columns *columns = &p.columns;
+    const struct {
+      lm_param_id id;
+      int64_t column;
+    } joined[] = {{LM_B_PROJ, columns->b},
+                  {LM_W_PROJ, columns->w},
+                  {LM_A_PROJ, columns->a},
+                  {LM_F_PROJ_0, columns->f},
+                  {LM_G_PROJ_0, columns->g}};
+    for (size_t i = 0; i < sizeof joined / sizeof *joined; i++)
+      if (at[joined[i].id] >= 0) assert_int_equal(at[joined[i].id] - at[LM_Q_PROJ], joined[i].column * 9);
+    assert_int_equal(columns->total, columns->g + 5);
+    assert_int_equal(at[LM_V_CONV] - at[LM_Q_CONV], 2 * 15 * 4);
+    assert_int_equal(at[LM_UP_PROJ] - at[LM_GATE_PROJ], 7 * 9);
+    lm_params_free(&p);
+  }
 }
 
 typedef struct statistics {
@@ -131,18 +173,18 @@ static double log_of_softplus(double x) { return log(log1p(exp(x))); }
 /* Means and deviations lie within about four standard errors of what the published distributions have. */
 static void distributions_are_the_published_ones(void **state) {
   (void)state;
-  lm_layer layer = make_layer(3);
-  statistics A = statistics_of(layer.param[LM_A_LOG].data, 64, exp);
+  sample s = make_sample(1, 3);
+  statistics A = statistics_of(data_of(&s, LM_A_LOG), 64, exp);
   assert_true(A.low > 1 && A.high < 16 && fabs(A.mean - 8.5) < 2.2 && fabs(A.deviation - 4.33) < 1.1);
-  statistics dt = statistics_of(layer.param[LM_DT_BIAS].data, 320, log_of_softplus);
+  statistics dt = statistics_of(data_of(&s, LM_DT_BIAS), 320, log_of_softplus);
   assert_true(dt.low > log(0.000999) && dt.high < log(0.1001));
   assert_true(fabs(dt.mean - log(0.01)) < 0.3 && fabs(dt.deviation - log(100) / sqrt(12)) < 0.15);
-  statistics conv = statistics_of(layer.param[LM_V_CONV].data, 1280, NULL);
+  statistics conv = statistics_of(data_of(&s, LM_V_CONV), 1280, NULL);
   assert_true(conv.low >= -0.5 && conv.high <= 0.5 && fabs(conv.mean) < 0.033 && fabs(conv.deviation - 0.2887) < 0.012);
-  statistics weight = statistics_of(layer.param[LM_B_PROJ].data, 320 * 45, NULL);
+  statistics weight = statistics_of(data_of(&s, LM_B_PROJ), 320 * 45, NULL);
   assert_true(fabs(weight.mean) < 7e-4 && fabs(weight.deviation - 0.02) < 5e-4);
   assert_true(weight.low < -0.06 && weight.low >= -0.12 && weight.high > 0.06 && weight.high <= 0.12);
-  lm_layer_free(&layer);
+  free_sample(&s);
 }
 
 /* Neighbouring elements, streams and seeds have nothing in common. */
@@ -166,6 +208,7 @@ int main(void) {
       cmocka_unit_test(initial_values_restated),
       cmocka_unit_test(initial_values_pinned),
       cmocka_unit_test(same_seed_same_values),
+      cmocka_unit_test(joined_parameters_follow_each_other),
       cmocka_unit_test(distributions_are_the_published_ones),
       cmocka_unit_test(draws_are_uncorrelated),
   };

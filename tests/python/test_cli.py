@@ -334,21 +334,20 @@ def test_info(gdn2):
     assert "K and V from 1 to 256" in result.stdout
 
 
+VERBS = ("run", "check", "bench", "train", "generate", "info")
+
+
 def test_help(gdn2):
     usage = done(gdn2("help")).stdout
-    assert usage == gdn2("--help").stdout and all(verb in usage for verb in ("run", "check", "bench", "info"))
-    for verb in ("run", "check", "bench", "info"):
+    assert usage == gdn2("--help").stdout and all(verb in usage for verb in VERBS)
+    for verb in VERBS:
         text = done(gdn2("help", verb)).stdout
         assert text == done(gdn2(verb, "--help")).stdout and "--threads " in text
     assert re.fullmatch(r"gdn2 \d+\.\d+\.\d+\n", done(gdn2("--version")).stdout)
 
 
 def test_the_manual_has_every_option(gdn2):
-    options = {
-        option
-        for verb in ("run", "check", "bench", "info")
-        for option in re.findall(r"^  (--[\w-]+)", gdn2("help", verb).stdout, re.MULTILINE)
-    }
+    options = {name for verb in VERBS for name in re.findall(r"^  (--[\w-]+)", gdn2("help", verb).stdout, re.MULTILINE)}
     manual = (Path(__file__).parents[2] / "docs" / "gdn2.1").read_text().replace("\\-", "-")
     assert len(options) > 20 and set(re.findall(r"--[A-Za-z][\w-]*", manual)) == options | {"--help", "--name"}
 

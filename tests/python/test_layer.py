@@ -96,7 +96,10 @@ def test_shapes_and_names(written):
         "q_proj.weight": (N, D), "k_proj.weight": (N, D), "v_proj.weight": (N, D),
         "q_conv1d.weight": (N, 1, 4), "k_conv1d.weight": (N, 1, 4), "v_conv1d.weight": (N, 1, 4),
         "f_proj.0.weight": (K, D), "f_proj.1.weight": (N, K), "b_proj.weight": (N, D), "w_proj.weight": (N, D),
-        "A_log": (H,), "dt_bias": (N,),
+        "A_log": (H,), "dt_bias": (N,), "g_proj.0.weight": (K, D), "g_proj.1.weight": (N, K), "g_proj.1.bias": (N,),
+        "o_norm.weight": (K,), "o_proj.weight": (D, N), "lm_head.weight": (256, D), "model.norm.weight": (D,),
+        "model.layers.0.mlp_norm.weight": (D,), "model.layers.0.mlp.gate_proj.weight": (1, D),
+        "model.layers.0.mlp.up_proj.weight": (1, D), "model.layers.0.mlp.down_proj.weight": (D, 1),
     }  # fmt: skip
 
 
