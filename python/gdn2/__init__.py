@@ -1,8 +1,11 @@
 """Fused Gated DeltaNet-2 kernels for CPUs.
 
-Importing gdn2 needs NumPy alone; gdn2.jax and gdn2.torch import their frameworks.
+forward and backward are one gated delta rule on NumPy arrays; its gates choose the member of the family. Importing gdn2 needs NumPy
+alone: gdn2.jax, gdn2.torch and gdn2.transformers import their frameworks.
 """
 
 from gdn2._library import load as _load
+from gdn2._rule import backward, forward
 
-__version__ = _load().gdn2_version().decode()
+__version__: str = _load().gdn2_version().decode()
+__all__ = ["backward", "forward"]
