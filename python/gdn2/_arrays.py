@@ -138,18 +138,28 @@ def _rows(x):
     return (x.size, x.size, 1, 0) if x.ndim == 1 else (x.size, x.size, x.shape[1], 1)
 
 
-def offsets(x, keep):
-    """cu_seqlens: its address, its type and the number of sequences."""
-    x = np.asarray(x)
-    if x.ndim != 1 or x.shape[0] == 0:
-        raise ValueError(f"cu_seqlens has shape {x.shape}; it must be [N + 1]")
+def indices(x, name, keep):
+    """A vector of int32 or int64: its address, its type and its length."""
+    if not isinstance(x, np.ndarray) or x.ndim != 1:
+        raise ValueError(f"{name} is {x!r:.60}; it must be an array of one axis")
     kind = INDEX_TYPES.get(x.dtype.name)
     if kind is None or not x.dtype.isnative:
-        raise TypeError(f"cu_seqlens has element type {x.dtype}; it must be int32 or int64")
+        raise TypeError(f"{name} has element type {x.dtype}; it must be int32 or int64")
     if x.flags.num & _PLAIN != _PLAIN:
         x = np.array(x, order="C")
     keep.append(x)
-    return pointer(x), kind, x.shape[0] - 1
+    return pointer(x), kind, x.shape[0]
+
+
+def flags(x, name, keep):
+    """A vector of bool or uint8: its address and its length."""
+    if not isinstance(x, np.ndarray) or x.ndim != 1:
+        raise ValueError(f"{name} is {x!r:.60}; it must be an array of one axis")
+    if x.dtype not in (np.bool_, np.uint8):
+        raise TypeError(f"{name} has element type {x.dtype}; it must be bool or uint8")
+    x = np.ascontiguousarray(x)
+    keep.append(x)
+    return pointer(x), x.shape[0]
 
 
 def parameter(x, name, shapes, keep):

@@ -56,13 +56,49 @@ EXEC = Layout(("threads", "i"), ("isa", "i"), ("workspace", "P"), ("workspace_by
 
 FORWARD = Layout(("struct_size", "N"), ("problem", PROBLEM), ("o", TENSOR), ("h_final", TENSOR), ("exec", EXEC))
 
-GRADIENTS = ("dq", "dk", "dv", "dg", "db", "dw", "dh0")
+GRADIENTS = ("dq", "dk", "dv", "dg", "db", "dw", "dh0", "dA_log", "ddt_bias")
 BACKWARD = Layout(
     ("struct_size", "N"),
     ("problem", PROBLEM),
     ("d_o", TENSOR),
     ("dh_final", TENSOR),
     *((name, TENSOR) for name in GRADIENTS),
+    ("checkpoint_every", "q"),
+    ("exec", EXEC),
+)
+
+CONV_PROBLEM = Layout(
+    *((name, "q") for name in ("B", "T", "D", "W")),
+    *((name, TENSOR) for name in ("x", "weight", "bias", "state")),
+    ("silu", "i"),
+    ("cu_seqlens", "P"),
+    ("cu_seqlens_type", "i"),
+    ("N", "q"),
+    ("slots", "P"),
+    ("slots_type", "i"),
+    ("slot_count", "q"),
+    ("fresh", "P"),
+)
+CONV_FORWARD = Layout(("struct_size", "N"), ("problem", CONV_PROBLEM), ("y", TENSOR), ("state_final", TENSOR), ("exec", EXEC))
+CONV_BACKWARD = Layout(
+    ("struct_size", "N"),
+    ("problem", CONV_PROBLEM),
+    *((name, TENSOR) for name in ("dy", "dstate_final", "dx", "dweight", "dbias", "dstate")),
+    ("exec", EXEC),
+)
+
+NORM_PROBLEM = Layout(
+    *((name, "q") for name in ("B", "T", "H", "D")),
+    *((name, TENSOR) for name in ("x", "z", "weight")),
+    ("gate", "i"),
+    ("plus_one", "i"),
+    ("eps", "d"),
+)
+NORM_FORWARD = Layout(("struct_size", "N"), ("problem", NORM_PROBLEM), ("y", TENSOR), ("exec", EXEC))
+NORM_BACKWARD = Layout(
+    ("struct_size", "N"),
+    ("problem", NORM_PROBLEM),
+    *((name, TENSOR) for name in ("dy", "dx", "dz", "dweight")),
     ("exec", EXEC),
 )
 
@@ -74,6 +110,12 @@ STRUCTS = {
     "gdn2_exec": EXEC,
     "gdn2_forward_args": FORWARD,
     "gdn2_backward_args": BACKWARD,
+    "gdn2_conv_problem": CONV_PROBLEM,
+    "gdn2_conv_forward_args": CONV_FORWARD,
+    "gdn2_conv_backward_args": CONV_BACKWARD,
+    "gdn2_norm_problem": NORM_PROBLEM,
+    "gdn2_norm_forward_args": NORM_FORWARD,
+    "gdn2_norm_backward_args": NORM_BACKWARD,
 }
 
 DTYPES = {"float32": 0, "bfloat16": 1, "float16": 2, "float64": 3}
@@ -81,4 +123,5 @@ INDEX_TYPES = {"int32": 0, "int64": 1}
 HEAD_MAPS = {"grouped": 0, "tiled": 1}
 DECAYS = {"log": 0, "softplus": 1, "bounded": 2}
 GATES = {"given": 0, "sigmoid": 1, "two_sigmoid": 2}
+NORM_GATES = {"silu": 0, "sigmoid": 1}
 ISAS = {"auto": 0, "generic": 1, "avx2": 2, "avx512": 3, "neon": 4}

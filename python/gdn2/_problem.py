@@ -77,13 +77,13 @@ def execution(threads, isa):
     return int(threads), choice(ISAS, "isa", isa), 0, 0
 
 
-def _expect(name, x, expected):
+def expect(name, x, expected):
     if getattr(x, "shape", None) != expected:
-        _axes(name, x, " ".join(map(str, expected)))
+        axes(name, x, " ".join(map(str, expected)))
         raise ValueError(f"{name} has shape {tuple(x.shape)}; it must be {tuple(expected)}")
 
 
-def _axes(name, x, letters):
+def axes(name, x, letters):
     shape = getattr(x, "shape", None)
     if shape is None:
         raise TypeError(f"{name} is of type {type(x).__name__}; it must be an array")
@@ -104,6 +104,16 @@ def _gate(name, x, lead, heads, channels):
     raise ValueError(f"{name} has shape {tuple(shape)}; it must be {wanted}")
 
 
+def sequences(adapt, cu_seqlens, B, keep):
+    """Address and type of cu_seqlens, and the number of sequences."""
+    if cu_seqlens is None:
+        return 0, 0, B
+    where, kind, n = adapt.indices(cu_seqlens, "cu_seqlens", keep)
+    if n == 0:
+        raise ValueError("cu_seqlens has shape (0,); it must be [N + 1]")
+    return where, kind, n - 1
+
+
 def problem(adapt, x, o, keep):
     """(Sizes, the numbers of a gdn2_problem) of Inputs and Options. What must live until the call ends is put into the list `keep`."""
     q, k, v, g, b, w, beta, h0, cu_seqlens, A_log, dt_bias = x
@@ -111,12 +121,12 @@ def problem(adapt, x, o, keep):
         if b is not None or w is not None:
             raise ValueError("beta is given together with b or w; it stands for both of them")
         b = w = beta
-    B, T, H, K = lead = _axes("q", q, "B T H K")
+    B, T, H, K = lead = axes("q", q, "B T H K")
     if k.shape != lead:
-        _expect("k", k, lead)
-    HV, V = _axes("v", v, "B T HV V")[2:]
+        expect("k", k, lead)
+    HV, V = axes("v", v, "B T HV V")[2:]
     if v.shape[:2] != lead[:2]:
-        _expect("v", v, (B, T, HV, V))
+        expect("v", v, (B, T, HV, V))
     Hg = Hb = HV
     if g is not None:
         Hg = _gate("g", g, lead[:2], (HV, H), K)
@@ -124,14 +134,14 @@ def problem(adapt, x, o, keep):
         Hb = _gate("b", b, lead[:2], (HV, H), K) if beta is None else _gate("beta", b, lead[:2], (HV,), K)
     if w is not None and beta is None:
         _gate("w", w, lead[:2], (HV,), V)
-    where, kind, N = (0, 0, B) if cu_seqlens is None else adapt.offsets(cu_seqlens, keep)
+    where, kind, N = sequences(adapt, cu_seqlens, B, keep)
     scale = 0
     if o.scale is not None:
         keep.append(ctypes.c_double(o.scale))
         scale = ctypes.addressof(keep[-1])
     state = ABSENT
     if h0 is not None:
-        _expect("h0", h0, (N, HV, K, V))
+        expect("h0", h0, (N, HV, K, V))
         state = adapt.state(h0, "h0", keep)
     numbers = (
         *(B, T, H, K, V),

@@ -163,6 +163,7 @@ def backward(
     d_o: Array | None = None,
     dh_final: Array | None = None,
     gradients: Iterable[str] | None = None,
+    checkpoint_every: int = 0,
     beta: Array | None = None,
     h0: Array | None = None,
     scale: float | None = None,
@@ -185,6 +186,7 @@ def backward(
         dh_final: [N, HV, K, V], dL/dh_final. None: zeros.
         gradients: names out of dq, dk, dv, dg, db, dw (or dbeta), dh0, dA_log, ddt_bias. None: of all inputs that are given.
             A gate that is absent may be asked for: the gradient at its neutral value.
+        checkpoint_every: memory against time: a state is kept every so many chunks of 16 tokens. 0: near the least memory.
         Everything else: as forward.
 
     Returns:
@@ -213,7 +215,7 @@ def backward(
             outgoing += _arrays.result(made[name], name)
         else:
             outgoing += ABSENT
-    run(_library.gdn2_backward, BACKWARD, (*numbers, *incoming, *outgoing, *execution(threads, isa)))
+    run(_library.gdn2_backward, BACKWARD, (*numbers, *incoming, *outgoing, int(checkpoint_every), *execution(threads, isa)))
     if "dbeta" in asked:
         made["dbeta"] = (made.pop("db") + made.pop("dw")).astype(beta.dtype, copy=False)
     return made

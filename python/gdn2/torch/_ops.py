@@ -99,7 +99,7 @@ def backward(*arguments):
     outgoing = []
     for name in GRADIENTS:
         outgoing += _tensors.output(made[name], name) if name in made else ABSENT
-    packed = BACKWARD.packed.pack(BACKWARD.size, *numbers, *incoming, *outgoing, torch.get_num_threads(), 0, 0, 0)
+    packed = BACKWARD.packed.pack(BACKWARD.size, *numbers, *incoming, *outgoing, 0, torch.get_num_threads(), 0, 0, 0)
     check(_library.gdn2_backward(packed))
     return _in_order(x, wanted, made)
 

@@ -72,19 +72,19 @@ def _rows(x):
     return (n, n, 1, 0) if x.dim() == 1 else (n, n, x.shape[1], 1)
 
 
-def offsets(x, keep):
-    """cu_seqlens: its address, its type and the number of sequences."""
-    if x.dim() != 1 or x.shape[0] == 0:
-        raise ValueError(f"cu_seqlens has shape {tuple(x.shape)}; it must be [N + 1]")
+def indices(x, name, keep):
+    """A vector of int32 or int64: its address, its type and its length."""
+    if x.dim() != 1:
+        raise ValueError(f"{name} has shape {tuple(x.shape)}; it must have one axis")
     kind = _INDEX_TYPES.get(x.dtype)
     if kind is None:
-        raise TypeError(f"cu_seqlens has element type {x.dtype}; it must be torch.int32 or int64")
+        raise TypeError(f"{name} has element type {x.dtype}; it must be torch.int32 or int64")
     if not x.is_cpu:
-        raise ValueError(f"cu_seqlens is on {x.device}; it must be on the CPU")
+        raise ValueError(f"{name} is on {x.device}; it must be on the CPU")
     if not x.is_contiguous():
         x = x.contiguous()
     keep.append(x)
-    return x.data_ptr(), kind, x.shape[0] - 1
+    return x.data_ptr(), kind, x.shape[0]
 
 
 def parameter(x, name, shapes, keep):
