@@ -1,12 +1,12 @@
 """Makes a PyTorch that was installed without its CUDA packages importable, for tests on the CPU.
 
-    pip install --no-deps torch
+    pip install --no-deps -r tests/python/requirements-torch.txt
     python tools/torch_cpu.py
 
 The wheels of PyTorch on PyPI for x86-64 Linux are linked with CUDA libraries of several gigabytes, which the loader wants to see even
-where there is no GPU. On a CPU none of their functions is needed. So this writes small libraries of the same names beside PyTorch's own,
-in which every function that PyTorch asks for answers "no device". Needs gcc and readelf (binutils). A PyTorch that can be imported is
-left alone.
+where there is no GPU. On a CPU none of their functions is needed but those of the small CUDA runtime. So this writes libraries of the
+missing names beside PyTorch's own, in which every function that PyTorch asks for answers "no device". Needs gcc and readelf (binutils).
+A PyTorch that can be imported is left alone.
 """
 
 import importlib.util
@@ -31,10 +31,11 @@ def readelf(file, *options):
 
 def wanted(folder):
     """{library: {version of symbols, or "": functions}} of what PyTorch's libraries ask for and its folder does not have."""
+    there = {file.name for file in (*folder.glob("*.so*"), *folder.parents[1].glob("nvidia/*/lib/*.so*"))}
     found, homes, loose = {}, {}, set()
     for file in folder.glob("*.so*"):
         for name in re.findall(r"\(NEEDED\).*\[(.+)\]", readelf(file, "-d")):
-            if NVIDIA.fullmatch(name) and not (folder / name).exists():
+            if NVIDIA.fullmatch(name) and name not in there:
                 found.setdefault(name, {})
         for name, entries in re.findall(r"File: (\S+) .*\n((?:.*Name: .*\n?)*)", readelf(file, "-V")):
             if NVIDIA.fullmatch(name):
