@@ -102,15 +102,36 @@ def tokens(x, name, keep):
 
 
 def state(x, name, keep):
-    """A state [N, H, K, V]: any strides."""
+    """A state [N, H, K, V], or states at several moments [N, T, H, K, V]: any strides."""
     kind = code(x, name)
     if x.flags.num & _PLAIN == _PLAIN:
-        return pointer(x), kind, 0, 0, 0, 0
-    strides = [0 if n == 1 else s // x.itemsize for n, s in zip(x.shape, x.strides)] if x.flags.aligned else [0]
-    if not any(strides):
+        return pointer(x), kind, *(0,) * x.ndim
+    strides = _any_strides(x)
+    if strides is None:
         x = np.array(x, order="C")
         keep.append(x)
-        strides = (0, 0, 0, 0)
+        strides = (0,) * x.ndim
+    return pointer(x), kind, *strides
+
+
+def _any_strides(x):
+    """Strides in elements; None: the library cannot take them."""
+    if not x.flags.aligned or any(n > 1 and s % x.itemsize for n, s in zip(x.shape, x.strides)):
+        return None
+    strides = [0 if n == 1 else s // x.itemsize for n, s in zip(x.shape, x.strides)]
+    return strides if any(strides) else None
+
+
+def state_output(x, name):
+    """As state, an array that the library writes into."""
+    kind = code(x, name)
+    if not x.flags.writeable:
+        raise ValueError(f"{name} is read-only; it must be writeable")
+    if x.flags.num & _PLAIN == _PLAIN:
+        return pointer(x), kind, *(0,) * x.ndim
+    strides = _any_strides(x)
+    if strides is None:
+        raise ValueError(f"{name} has strides of {x.strides} bytes; they must be multiples of its element size, {x.itemsize}, and not all 0")
     return pointer(x), kind, *strides
 
 

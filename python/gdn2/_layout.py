@@ -35,6 +35,8 @@ class Layout:
 
 TENSOR = Layout(("data", "P"), ("dtype", "i"), ("stride", "4q"))
 ABSENT = (0, 0, 0, 0, 0, 0)
+STATES = Layout(("data", "P"), ("dtype", "i"), ("stride", "5q"))
+NO_STATES = (0, 0, 0, 0, 0, 0, 0)
 
 PROBLEM = Layout(
     *((name, "q") for name in ("B", "T", "H", "K", "V")),
@@ -54,7 +56,15 @@ PROBLEM = Layout(
 
 EXEC = Layout(("threads", "i"), ("isa", "i"), ("workspace", "P"), ("workspace_bytes", "N"))
 
-FORWARD = Layout(("struct_size", "N"), ("problem", PROBLEM), ("o", TENSOR), ("h_final", TENSOR), ("exec", EXEC))
+FORWARD = Layout(
+    ("struct_size", "N"),
+    ("problem", PROBLEM),
+    ("o", TENSOR),
+    ("h_final", TENSOR),
+    ("snapshots", STATES),
+    ("snapshot_every", "q"),
+    ("exec", EXEC),
+)
 
 GRADIENTS = ("dq", "dk", "dv", "dg", "db", "dw", "dh0", "dA_log", "ddt_bias")
 BACKWARD = Layout(
@@ -64,6 +74,25 @@ BACKWARD = Layout(
     ("dh_final", TENSOR),
     *((name, TENSOR) for name in GRADIENTS),
     ("checkpoint_every", "q"),
+    ("exec", EXEC),
+)
+
+STEP = Layout(
+    ("struct_size", "N"),
+    ("problem", PROBLEM),
+    ("o", TENSOR),
+    ("from", TENSOR),
+    ("to", TENSOR),
+    ("slot", "P"),
+    ("slot_type", "i"),
+    ("slots", "q"),
+    ("reset", "P"),
+    ("each", STATES),
+    ("history", STATES),
+    ("history_length", "q"),
+    ("accepted", "P"),
+    ("accepted_type", "i"),
+    ("drafts_by_slot", "i"),
     ("exec", EXEC),
 )
 
@@ -110,6 +139,8 @@ STRUCTS = {
     "gdn2_exec": EXEC,
     "gdn2_forward_args": FORWARD,
     "gdn2_backward_args": BACKWARD,
+    "gdn2_states": STATES,
+    "gdn2_step_args": STEP,
     "gdn2_conv_problem": CONV_PROBLEM,
     "gdn2_conv_forward_args": CONV_FORWARD,
     "gdn2_conv_backward_args": CONV_BACKWARD,

@@ -81,7 +81,7 @@ def conv(
         shape = (count, D, W - 1)
         kind = state_type(x) if state is None else state.dtype
         after = np.empty(shape, kind) if state_out is None else _arrays.shaped(state_out, "state_out", shape)
-        last = _arrays.output(states(after), "state_out")
+        last = _arrays.state_output(states(after), "state_out")
     numbers = (*numbers, *_arrays.output(lift(y, "out"), "out"), *last, *execution(threads, isa))
     run(_library.gdn2_conv_forward, CONV_FORWARD, numbers)
     return y, after
@@ -121,7 +121,7 @@ def conv_backward(
     made = {name: np.empty(shapes[name], state_type(x) if given[name] is None else given[name].dtype) for name in asked}
     outgoing = []
     for name in given:
-        outgoing += _arrays.output(views[name](made[name]), name) if name in made else ABSENT
+        outgoing += _arrays.state_output(views[name](made[name]), name) if name in made else ABSENT
     numbers = (
         *numbers,
         *_incoming(dy, "dy", (B, T, D), views["dx"], _arrays.tokens, keep),

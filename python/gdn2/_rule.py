@@ -1,6 +1,5 @@
 """The rule on NumPy arrays: forward and backward."""
 
-import ctypes
 from collections.abc import Iterable
 from typing import Literal
 
@@ -8,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gdn2 import _arrays
-from gdn2._layout import ABSENT, BACKWARD, FORWARD, GRADIENTS
+from gdn2._layout import ABSENT, BACKWARD, FORWARD, GRADIENTS, NO_STATES
 from gdn2._library import check, load
 from gdn2._problem import Inputs, execution, options, problem
 
@@ -27,7 +26,7 @@ def run(function, layout, numbers):
     check(function(layout.packed.pack(layout.size, *numbers)))
 
 
-def _destination(x, name, shape, inputs):
+def destination(x, name, shape, inputs):
     """An array of the caller to write into."""
     _arrays.shaped(x, name, shape)
     for other, value in zip(Inputs._fields, inputs):
@@ -40,6 +39,11 @@ def _destination(x, name, shape, inputs):
 def state_type(q):
     """States are float32, and float64 in a float64 call."""
     return _F64 if q.dtype is _F64 else _F32
+
+
+def longest(cu_seqlens, sizes):
+    """Tokens of the longest sequence."""
+    return sizes.T if cu_seqlens is None or sizes.N == 0 else int(np.diff(cu_seqlens).max())
 
 
 def forward(
@@ -63,6 +67,8 @@ def forward(
     write: Gate = "given",
     qk_l2norm: bool = False,
     final_state: bool = True,
+    snapshots: Array | None = None,
+    snapshot_every: int = 0,
     out: Array | None = None,
     h_out: Array | None = None,
     threads: int = 0,
@@ -97,6 +103,9 @@ def forward(
         erase, write: the gates are given, or raw: sigmoid(b), and for b 2 sigmoid(b).
         qk_l2norm: q and k are divided by sqrt(sum of squares + 1e-6).
         final_state: False: the final state is not computed, and None is returned for it.
+        snapshots: array [N, S, HV, K, V] to write states on the way into: moment i is after (i + 1) snapshot_every tokens of the sequence,
+            S = longest sequence // snapshot_every. Moments that a sequence does not reach are not written.
+        snapshot_every: a multiple of 16.
         out: array to write the outputs into, any strides but those of channels.
         h_out: array to write the final state into; may be h0 itself.
         threads: at most this many; 0: as OpenMP would take.
@@ -119,13 +128,18 @@ def forward(
         _arrays, x, options(scale, head_map, decay, lower_bound, erase, write, qk_l2norm), keep
     )
     shape = (sizes.B, sizes.T, sizes.HV, sizes.V)
-    o = np.empty(shape, q.dtype) if out is None else _destination(out, "out", shape, x)
+    o = np.empty(shape, q.dtype) if out is None else destination(out, "out", shape, x)
     h_final, last = None, ABSENT
     if final_state:
         shape = (sizes.N, sizes.HV, sizes.K, sizes.V)
-        h_final = np.empty(shape, state_type(q)) if h_out is None else _destination(h_out, "h_out", shape, x)
-        last = _arrays.output(h_final, "h_out")
-    run(_library.gdn2_forward, FORWARD, (*numbers, *_arrays.output(o, "out"), *last, *execution(threads, isa)))
+        h_final = np.empty(shape, state_type(q)) if h_out is None else destination(h_out, "h_out", shape, x)
+        last = _arrays.state_output(h_final, "h_out")
+    on_the_way = (*NO_STATES, int(snapshot_every))
+    if snapshots is not None:
+        count = longest(cu_seqlens, sizes) // max(1, int(snapshot_every))
+        destination(snapshots, "snapshots", (sizes.N, count, sizes.HV, sizes.K, sizes.V), x)
+        on_the_way = (*_arrays.state_output(snapshots, "snapshots"), int(snapshot_every))
+    run(_library.gdn2_forward, FORWARD, (*numbers, *_arrays.output(o, "out"), *last, *on_the_way, *execution(threads, isa)))
     return o, h_final
 
 
