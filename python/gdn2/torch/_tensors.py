@@ -67,6 +67,15 @@ def output(x, name):
     return x.data_ptr(), code(x, name), *_rows(x)
 
 
+def place(x, name):
+    """A state [N, H, K, V] to be changed: any strides, never a copy."""
+    kind = code(x, name)
+    strides = (0, 0, 0, 0) if x.is_contiguous() else _strides(x)
+    if not x.is_contiguous() and not any(strides):
+        raise ValueError(f"{name} has strides {x.stride()}; they must not all be 0")
+    return x.data_ptr(), kind, *strides
+
+
 def _rows(x):
     n = x.numel()
     return (n, n, 1, 0) if x.dim() == 1 else (n, n, x.shape[1], 1)
