@@ -16,15 +16,15 @@ import torch
 from torch import Tensor, nn
 
 from gdn2._problem import Options
-from gdn2.torch._ops import rule
+from gdn2.torch._ops import rule, state_type
 from gdn2.torch._parts import conv, norm
 from gdn2.torch._step import run as step
 
 _LAYERS = {"Qwen3NextGatedDeltaNet", "Qwen3_5GatedDeltaNet", "Qwen3_5MoeGatedDeltaNet"}
 # The decay by softplus, both gates by sigmoid of beta, normalised queries and keys.
+_OPTIONS = Options(None, 0, 1, 0.0, 1, 1, True)
 # Up to so many tokens are taken one by one on the state where it lies.
 _FEW = 8
-_OPTIONS = Options(None, 0, 1, 0.0, 1, 1, True)
 
 
 def _is_layer(module: nn.Module) -> bool:
@@ -109,11 +109,12 @@ def _mix(layer, y, raw_beta, raw_decay, h0, final_state, cu_seqlens):
     q, k, v = y.split([layer.key_dim, layer.key_dim, layer.value_dim], dim=-1)
     q, k = (part.unflatten(-1, (-1, layer.head_k_dim)) for part in (q, k))
     v = v.unflatten(-1, (-1, layer.head_v_dim))
-    parameters = (layer.A_log.float(), layer.dt_bias.float())
-    if h0 is not None and q.shape[1] <= _FEW and not torch.is_grad_enabled():
+    wide = state_type(y)
+    parameters = (layer.A_log.to(wide), layer.dt_bias.to(wide))
+    if h0 is not None and q.shape[1] <= _FEW and wide is torch.float32 and not torch.is_grad_enabled():
         # The cache's own state is changed in place.
         return step(q, k, v, raw_decay, None, None, raw_beta, cu_seqlens, *parameters, *_OPTIONS, h0, None), None
-    h0 = None if h0 is None else h0.float()
+    h0 = None if h0 is None else h0.to(wide)
     return rule(
         *(q, k, v, raw_decay, None, None, raw_beta, h0, cu_seqlens, *parameters), *_OPTIONS, *(final_state, False)
     )
