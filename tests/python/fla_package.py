@@ -10,6 +10,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (tests/python/requirements-alone.txt)")
 pytest.importorskip("einops", reason="einops is not installed (tests/python/requirements-torch.txt)")
 
+# Threads are of no use to tensors as small as these.
+torch.set_num_threads(1)
 _spec = importlib.util.find_spec("fla")
 if _spec is None:
     pytest.skip("fla-core is not installed (tests/python/requirements-alone.txt)", allow_module_level=True)
