@@ -31,6 +31,8 @@ MODELS = {
 def model(request):
     torch.manual_seed(0)
     made = MODELS[request.param]().eval()
+    # The other implementations do not take float64.
+    made.set_experts_implementation("eager")
     for name, parameter in made.named_parameters():
         if parameter.dim() > 1:
             # Weights that make the linear layers matter.
@@ -108,23 +110,28 @@ def test_generated_tokens(model, prompt):
     assert torch.equal(model.generate(tokens, **options), after)
 
 
+def in_pieces(model, tokens, cuts, change=lambda model: None):
+    """Logits of a prompt given in pieces with a cache; change is called after the first."""
+    cache, begin, parts = None, 0, []
+    for end in cuts:
+        output = model(tokens[:, begin:end], cache=cache, use_cache=True)
+        cache, begin = output.past_key_values, end
+        parts.append(output.logits)
+        change(model)
+    return torch.cat(parts, dim=1)
+
+
 @pytest.mark.parametrize("cuts", [(20, 21, 22, 37), (1, 2, 5, 30, 37), (36, 37)])
 def test_cached_pieces_are_the_whole(model, prompt, cuts):
-    """Prefill, decode, several tokens at once on a cache; also begun without the patch and gone on with it."""
+    """Prefill, decode, several tokens at once on a cache; also begun without the patch and gone on with it, and the other way."""
     tokens = prompt[0]
     with torch.no_grad():
         whole = model(tokens).logits
-        for first in (True, False):
-            if first:
-                gt.patch(model)
-            cache, begin, parts = None, 0, []
-            for end in cuts:
-                output = model(tokens[:, begin:end], past_key_values=cache, use_cache=True)
-                cache, begin = output.past_key_values, end
-                parts.append(output.logits)
-                gt.patch(model)
-            assert error(torch.cat(parts, dim=1), whole) < 1e-5
-            gt.unpatch(model)
+        allowed = max(1e-5, 3 * error(in_pieces(model, tokens, cuts), whole))
+        assert allowed < 1e-4
+        assert error(in_pieces(model, tokens, cuts, gt.patch), whole) < allowed
+        assert error(in_pieces(model, tokens, cuts), whole) < allowed
+        assert error(in_pieces(model, tokens, cuts, gt.unpatch), whole) < allowed
 
 
 def test_the_cache_is_the_models_own(model, prompt):
@@ -133,7 +140,7 @@ def test_the_cache_is_the_models_own(model, prompt):
     with torch.no_grad():
         for _ in range(2):
             output = model(prompt[0][:, :30], use_cache=True)
-            model(prompt[0][:, 30:31], past_key_values=output.past_key_values, use_cache=True)
+            model(prompt[0][:, 30:31], cache=output.past_key_values, use_cache=True)
             found.append(output.past_key_values)
             gt.patch(model)
     for layer in range(3):
@@ -169,8 +176,8 @@ def test_packed_sequences(model):
     with torch.no_grad():
         packed = layer(x, cu_seq_lens_q=cu)
         for begin, end in zip(cu[:-1], cu[1:]):
-            assert torch.allclose(packed[:, begin:end], layer(x[:, begin:end]), rtol=0, atol=1e-6)
-    assert packed.abs().max() > 1e-2
+            alone = layer(x[:, begin:end])
+            assert alone.std() > 1e-2 and error(packed[:, begin:end], alone) < 1e-5
 
 
 def test_unpatch(model, prompt):
