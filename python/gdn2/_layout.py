@@ -13,9 +13,12 @@ class Layout:
     def __init__(self, *fields):
         self.fields = fields
         # "0q": as every struct of the library, it ends aligned for 8 bytes.
-        self.format = "".join(kind.format if isinstance(kind, Layout) else kind for _, kind in fields) + "0q"
+        formats = [kind.format if isinstance(kind, Layout) else kind for _, kind in fields]
+        self.format = "".join(formats) + "0q"
         self.size = struct.calcsize("@" + self.format)
-        self.packed = struct.Struct("@" + self.format)
+        # A problem is packed on its own and taken as bytes.
+        parts = [f"{kind.size}s" if name == "problem" else format for (name, kind), format in zip(fields, formats)]
+        self.packed = struct.Struct("@" + "".join(parts) + "0q")
 
     def offsets(self, prefix="", start=0):
         """{dotted name: (offset, bytes)} of the fields that are no structs themselves."""

@@ -72,7 +72,7 @@ def conv(
         As forward.
     """
     keep = []
-    (B, T, D, W, _, count), numbers = conv_problem(_arrays, x, weight, bias, state, bool(silu), cu_seqlens, slots, fresh, keep)
+    (B, T, D, W, _, count), head = conv_problem(_arrays, x, weight, bias, state, bool(silu), cu_seqlens, slots, fresh, keep)
     if slots is not None and final_state and state_out is None:
         raise ValueError("state_out is None; with slots it must be the pool to write into, or final_state False")
     y = np.empty((B, T, D), x.dtype) if out is None else _arrays.shaped(out, "out", (B, T, D))
@@ -82,8 +82,8 @@ def conv(
         kind = state_type(x) if state is None else state.dtype
         after = np.empty(shape, kind) if state_out is None else _arrays.shaped(state_out, "state_out", shape)
         last = _arrays.state_output(states(after), "state_out")
-    numbers = (*numbers, *_arrays.output(lift(y, "out"), "out"), *last, *execution(threads, isa))
-    run(_library.gdn2_conv_forward, CONV_FORWARD, numbers)
+    numbers = (head, *_arrays.output(lift(y, "out"), "out"), *last, *execution(threads, isa))
+    run(_library.gdn2_conv_forward, CONV_FORWARD, *numbers)
     return y, after
 
 
@@ -113,7 +113,7 @@ def conv_backward(
         {name: array} in the shapes and types of the inputs (float32 for an input that is absent).
     """
     keep = []
-    (B, T, D, W, N, _), numbers = conv_problem(_arrays, x, weight, bias, state, bool(silu), cu_seqlens, None, None, keep)
+    (B, T, D, W, N, _), head = conv_problem(_arrays, x, weight, bias, state, bool(silu), cu_seqlens, None, None, keep)
     given = {"dx": x, "dweight": weight, "dbias": bias, "dstate": state}
     shapes = {"dx": (B, T, D), "dweight": (D, W), "dbias": (D,), "dstate": (N, D, W - 1)}
     views = {"dx": lambda a: a[:, :, None], "dweight": lambda a: a[None, None], "dbias": lambda a: a[None, None, None], "dstate": states}
@@ -123,13 +123,13 @@ def conv_backward(
     for name in given:
         outgoing += _arrays.state_output(views[name](made[name]), name) if name in made else ABSENT
     numbers = (
-        *numbers,
+        head,
         *_incoming(dy, "dy", (B, T, D), views["dx"], _arrays.tokens, keep),
         *_incoming(dstate_final, "dstate_final", (N, D, W - 1), states, _arrays.state, keep),
         *outgoing,
         *execution(threads, isa),
     )
-    run(_library.gdn2_conv_backward, CONV_BACKWARD, numbers)
+    run(_library.gdn2_conv_backward, CONV_BACKWARD, *numbers)
     return made
 
 
@@ -163,9 +163,9 @@ def norm(
         As forward.
     """
     keep = []
-    numbers = norm_problem(_arrays, x, z, weight, choice(NORM_GATES, "gate", gate), bool(plus_one), float(eps), keep)
+    head = norm_problem(_arrays, x, z, weight, choice(NORM_GATES, "gate", gate), bool(plus_one), float(eps), keep)
     y = np.empty(x.shape, x.dtype) if out is None else _arrays.shaped(out, "out", x.shape)
-    run(_library.gdn2_norm_forward, NORM_FORWARD, (*numbers, *_arrays.output(rows(y, "out"), "out"), *execution(threads, isa)))
+    run(_library.gdn2_norm_forward, NORM_FORWARD, head, *_arrays.output(rows(y, "out"), "out"), *execution(threads, isa))
     return y
 
 
@@ -193,7 +193,7 @@ def norm_backward(
         {name: array} in the shapes and types of the inputs.
     """
     keep = []
-    numbers = norm_problem(_arrays, x, z, weight, choice(NORM_GATES, "gate", gate), bool(plus_one), float(eps), keep)
+    head = norm_problem(_arrays, x, z, weight, choice(NORM_GATES, "gate", gate), bool(plus_one), float(eps), keep)
     given = {"dx": x, "dz": z, "dweight": weight}
     asked = _asked(gradients, given)
     made = {}
@@ -204,5 +204,5 @@ def norm_backward(
     for name in given:
         outgoing += _arrays.output(rows(made[name], name), name) if name in made else ABSENT
     incoming = _arrays.tokens(rows(_arrays.shaped(dy, "dy", x.shape), "dy"), "dy", keep)
-    run(_library.gdn2_norm_backward, NORM_BACKWARD, (*numbers, *incoming, *outgoing, *execution(threads, isa)))
+    run(_library.gdn2_norm_backward, NORM_BACKWARD, head, *incoming, *outgoing, *execution(threads, isa))
     return made

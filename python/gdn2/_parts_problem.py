@@ -1,6 +1,6 @@
 """The problems of the convolution and of the norm, for arrays and torch tensors alike; see _problem.py."""
 
-from gdn2._layout import ABSENT
+from gdn2._layout import ABSENT, CONV_PROBLEM, NORM_PROBLEM
 from gdn2._problem import axes, expect, sequences
 
 
@@ -16,7 +16,7 @@ def states(x):
 
 
 def conv(adapt, x, weight, bias, state, silu, cu_seqlens, slots, fresh, keep):
-    """((B, T, D, W, N, states), the numbers of a gdn2_conv_problem)."""
+    """((B, T, D, W, N, states), a gdn2_conv_problem as bytes)."""
     B, T, D = axes("x", x, "B T D")
     axes("weight", weight, "D W")
     W = weight.shape[1]
@@ -35,7 +35,7 @@ def conv(adapt, x, weight, bias, state, silu, cu_seqlens, slots, fresh, keep):
         expect("state", state, (count, D, W - 1))
     if bias is not None:
         expect("bias", bias, (D,))
-    numbers = (
+    packed = CONV_PROBLEM.packed.pack(
         *(B, T, D, W),
         *adapt.tokens(lift(x, "x"), "x", keep),
         *adapt.state(weight[None, None], "weight", keep),
@@ -43,7 +43,7 @@ def conv(adapt, x, weight, bias, state, silu, cu_seqlens, slots, fresh, keep):
         *(ABSENT if state is None else adapt.state(states(state), "state", keep)),
         *(silu, where, kind, N, place, type_of_slots, count if slots is not None else 0, started),
     )
-    return (B, T, D, W, N, count), numbers
+    return (B, T, D, W, N, count), packed
 
 
 def rows(x, name):
@@ -57,14 +57,14 @@ def rows(x, name):
 
 
 def norm(adapt, x, z, weight, gate, plus_one, eps, keep):
-    """The numbers of a gdn2_norm_problem."""
+    """A gdn2_norm_problem as bytes."""
     wide = rows(x, "x")
     D = wide.shape[3]
     if z is not None:
         expect("z", z, x.shape)
     if weight is not None:
         expect("weight", weight, (D,))
-    return (
+    return NORM_PROBLEM.packed.pack(
         *wide.shape,
         *adapt.tokens(wide, "x", keep),
         *(ABSENT if z is None else adapt.tokens(rows(z, "z"), "z", keep)),

@@ -7,7 +7,7 @@ _tensors.py).
 import ctypes
 from typing import NamedTuple
 
-from gdn2._layout import ABSENT, DECAYS, GATES, HEAD_MAPS, ISAS
+from gdn2._layout import ABSENT, DECAYS, GATES, HEAD_MAPS, ISAS, PROBLEM
 
 
 class Sizes(NamedTuple):
@@ -61,15 +61,19 @@ def choice(table, name, value):
 
 
 def options(scale, head_map, decay, lower_bound, erase, write, qk_l2norm):
-    return Options(
-        None if scale is None else float(scale),
-        choice(HEAD_MAPS, "head_map", head_map),
-        choice(DECAYS, "decay", decay),
-        0.0 if lower_bound is None else float(lower_bound),
-        choice(GATES, "erase", erase),
-        choice(GATES, "write", write),
-        bool(qk_l2norm),
-    )
+    scale = None if scale is None else float(scale)
+    bound = 0.0 if lower_bound is None else float(lower_bound)
+    try:
+        return Options(scale, HEAD_MAPS[head_map], DECAYS[decay], bound, GATES[erase], GATES[write], bool(qk_l2norm))
+    except (KeyError, TypeError):
+        for table, name, value in (
+            (HEAD_MAPS, "head_map", head_map),
+            (DECAYS, "decay", decay),
+            (GATES, "erase", erase),
+            (GATES, "write", write),
+        ):
+            choice(table, name, value)
+        raise
 
 
 def execution(threads, isa):
@@ -115,7 +119,7 @@ def sequences(adapt, cu_seqlens, B, keep):
 
 
 def problem(adapt, x, o, keep):
-    """(Sizes, the numbers of a gdn2_problem) of Inputs and Options. What must live until the call ends is put into the list `keep`."""
+    """(Sizes, a gdn2_problem as bytes) of Inputs and Options. What must live until the call ends is put into the list `keep`."""
     q, k, v, g, b, w, beta, h0, cu_seqlens, A_log, dt_bias = x
     if beta is not None:
         if b is not None or w is not None:
@@ -143,7 +147,7 @@ def problem(adapt, x, o, keep):
     if h0 is not None:
         expect("h0", h0, (N, HV, K, V))
         state = adapt.state(h0, "h0", keep)
-    numbers = (
+    packed = PROBLEM.packed.pack(
         *(B, T, H, K, V),
         *adapt.tokens(q, "q", keep),
         *adapt.tokens(k, "k", keep),
@@ -157,4 +161,4 @@ def problem(adapt, x, o, keep):
         *(ABSENT if dt_bias is None else adapt.parameter(dt_bias, "dt_bias", ((Hg,), (Hg, K)), keep)),
         *(o.lower_bound, o.erase, o.write, o.qk_l2norm),
     )
-    return Sizes(B, T, H, K, V, HV, Hg, Hb, N), numbers
+    return Sizes(B, T, H, K, V, HV, Hg, Hb, N), packed

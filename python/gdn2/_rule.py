@@ -21,7 +21,7 @@ _library = load()
 _F32, _F64 = np.dtype(np.float32), np.dtype(np.float64)
 
 
-def run(function, layout, numbers):
+def run(function, layout, *numbers):
     """Calls the library with an argument struct of these numbers."""
     check(function(layout.packed.pack(layout.size, *numbers)))
 
@@ -124,22 +124,31 @@ def forward(
     """
     x = Inputs(q, k, v, g, b, w, beta, h0, cu_seqlens, A_log, dt_bias)
     keep = []
-    sizes, numbers = problem(
+    sizes, head = problem(
         _arrays, x, options(scale, head_map, decay, lower_bound, erase, write, qk_l2norm), keep
     )
     shape = (sizes.B, sizes.T, sizes.HV, sizes.V)
-    o = np.empty(shape, q.dtype) if out is None else destination(out, "out", shape, x)
+    if out is None:
+        o = np.empty(shape, q.dtype)
+        written = _arrays.result(o, "o")
+    else:
+        o = destination(out, "out", shape, x)
+        written = _arrays.output(o, "out")
     h_final, last = None, ABSENT
     if final_state:
         shape = (sizes.N, sizes.HV, sizes.K, sizes.V)
-        h_final = np.empty(shape, state_type(q)) if h_out is None else destination(h_out, "h_out", shape, x)
-        last = _arrays.state_output(h_final, "h_out")
+        if h_out is None:
+            h_final = np.empty(shape, state_type(q))
+            last = _arrays.result(h_final, "h_final")
+        else:
+            h_final = destination(h_out, "h_out", shape, x)
+            last = _arrays.state_output(h_final, "h_out")
     on_the_way = (*NO_STATES, int(snapshot_every))
     if snapshots is not None:
         count = longest(cu_seqlens, sizes) // max(1, int(snapshot_every))
         destination(snapshots, "snapshots", (sizes.N, count, sizes.HV, sizes.K, sizes.V), x)
         on_the_way = (*_arrays.state_output(snapshots, "snapshots"), int(snapshot_every))
-    run(_library.gdn2_forward, FORWARD, (*numbers, *_arrays.output(o, "out"), *last, *on_the_way, *execution(threads, isa)))
+    run(_library.gdn2_forward, FORWARD, head, *written, *last, *on_the_way, *execution(threads, isa))
     return o, h_final
 
 
@@ -213,7 +222,7 @@ def backward(
     """
     x = Inputs(q, k, v, g, b, w, beta, h0, cu_seqlens, A_log, dt_bias)
     asked, keep = wanted(x, gradients), []
-    sizes, numbers = problem(
+    sizes, head = problem(
         _arrays, x, options(scale, head_map, decay, lower_bound, erase, write, qk_l2norm), keep
     )
     B, T, _, K, V, HV, _, _, N = sizes
@@ -230,7 +239,7 @@ def backward(
             outgoing += _arrays.result(made[name], name)
         else:
             outgoing += ABSENT
-    run(_library.gdn2_backward, BACKWARD, (*numbers, *incoming, *outgoing, int(checkpoint_every), *execution(threads, isa)))
+    run(_library.gdn2_backward, BACKWARD, head, *incoming, *outgoing, int(checkpoint_every), *execution(threads, isa))
     if "dbeta" in asked:
         made["dbeta"] = (made.pop("db") + made.pop("dw")).astype(beta.dtype, copy=False)
     return made

@@ -83,7 +83,7 @@ def step(
     """
     x = Inputs(q, k, v, g, b, w, beta, None, cu_seqlens, A_log, dt_bias)
     keep = []
-    sizes, numbers = problem(_arrays, x, options(scale, head_map, decay, lower_bound, erase, write, qk_l2norm), keep)
+    sizes, head = problem(_arrays, x, options(scale, head_map, decay, lower_bound, erase, write, qk_l2norm), keep)
     N, count = sizes.N, sizes.N
     slot = (0, 0) if slots is None else _per_row(_arrays.indices, slots, "slots", N, keep)
     if slots is not None:
@@ -98,7 +98,7 @@ def step(
     rows, moments = count if drafts_by_slot else N, longest(cu_seqlens, sizes)
     past = 0 if history is None else _arrays.array(history, "history", 5).shape[1]
     numbers = (
-        *numbers,
+        head,
         *_arrays.output(o, "out"),
         *source,
         *_arrays.state_output(state_out, "state_out" if state_out is not state else "state"),
@@ -112,5 +112,5 @@ def step(
         bool(drafts_by_slot),
         *execution(threads, isa),
     )
-    run(_library.gdn2_step, STEP, numbers)
+    run(_library.gdn2_step, STEP, *numbers)
     return o, state_out

@@ -33,10 +33,10 @@ def _results(x, final_state, v_first):
 
 def _forward(*arguments):
     x, options, keep = Inputs(*arguments[:_COUNT]), Options(*arguments[_COUNT:-2]), []
-    _, numbers = problem(_tensors, x, options, keep)
+    _, head = problem(_tensors, x, options, keep)
     o, h = _results(x, *arguments[-2:])
     last = _tensors.output(h, "h_final") if arguments[-2] else ABSENT
-    packed = FORWARD.packed.pack(FORWARD.size, *numbers, *_tensors.output(o, "o"), *last, *NO_STATES, 0, torch.get_num_threads(), 0, 0, 0)
+    packed = FORWARD.packed.pack(FORWARD.size, head, *_tensors.output(o, "o"), *last, *NO_STATES, 0, torch.get_num_threads(), 0, 0, 0)
     check(_library.gdn2_forward(packed))
     return o, h
 
@@ -67,7 +67,7 @@ def _in_order(x, wanted, made):
 def _backward(*arguments):
     x, options, keep = Inputs(*arguments[:_COUNT]), Options(*arguments[_COUNT:-3]), []
     d_o, dh_final, wanted = arguments[-3:]
-    _, numbers = problem(_tensors, x, options, keep)
+    _, head = problem(_tensors, x, options, keep)
     made = _gradients(x, wanted)
     incoming = (
         *(ABSENT if d_o is None else _tensors.tokens(d_o, "d_o", keep)),
@@ -76,7 +76,7 @@ def _backward(*arguments):
     outgoing = []
     for name in GRADIENTS:
         outgoing += _tensors.output(made[name], name) if name in made else ABSENT
-    packed = BACKWARD.packed.pack(BACKWARD.size, *numbers, *incoming, *outgoing, 0, torch.get_num_threads(), 0, 0, 0)
+    packed = BACKWARD.packed.pack(BACKWARD.size, head, *incoming, *outgoing, 0, torch.get_num_threads(), 0, 0, 0)
     check(_library.gdn2_backward(packed))
     return _in_order(x, wanted, made)
 

@@ -48,10 +48,10 @@ def _conv_results(x, weight, bias, state, cu_seqlens, silu, final_state):
 
 def _conv(x, weight, bias, state, cu_seqlens, silu, final_state):
     keep = []
-    _, numbers = conv_problem(_tensors, x, weight, bias, state, silu, cu_seqlens, None, None, keep)
+    _, head = conv_problem(_tensors, x, weight, bias, state, silu, cu_seqlens, None, None, keep)
     y, last = _conv_results(x, weight, bias, state, cu_seqlens, silu, final_state)
     after = _tensors.output(states(last), "state_final") if final_state else ABSENT
-    _run(_library.gdn2_conv_forward, CONV_FORWARD, *numbers, *_tensors.output(lift(y, "y"), "y"), *after)
+    _run(_library.gdn2_conv_forward, CONV_FORWARD, head, *_tensors.output(lift(y, "y"), "y"), *after)
     return y, last
 
 
@@ -61,13 +61,13 @@ def _like(wanted, *inputs):
 
 def _conv_backward(x, weight, bias, state, cu_seqlens, silu, dy, dlast, wanted):
     keep = []
-    _, numbers = conv_problem(_tensors, x, weight, bias, state, silu, cu_seqlens, None, None, keep)
+    _, head = conv_problem(_tensors, x, weight, bias, state, silu, cu_seqlens, None, None, keep)
     incoming = (*_given(dy, "dy", _tensors.tokens, _tokens, keep), *_given(dlast, "dstate_final", _tensors.state, states, keep))
     made = _like(wanted, x, weight, bias, state)
     outgoing = []
     for gradient, view in zip(made, (_tokens, _matrix, _vector, states)):
         outgoing += ABSENT if gradient is None else _tensors.output(view(gradient), "gradient")
-    _run(_library.gdn2_conv_backward, CONV_BACKWARD, *numbers, *incoming, *outgoing)
+    _run(_library.gdn2_conv_backward, CONV_BACKWARD, head, *incoming, *outgoing)
     return listed(x, wanted, made)
 
 
@@ -123,19 +123,19 @@ def _norm_result(x, weight, z, gate, plus_one, eps):
 
 def _norm(x, weight, z, gate, plus_one, eps):
     keep = []
-    numbers = norm_problem(_tensors, x, z, weight, gate, plus_one, eps, keep)
+    head = norm_problem(_tensors, x, z, weight, gate, plus_one, eps, keep)
     y = _norm_result(x, weight, z, gate, plus_one, eps)
-    _run(_library.gdn2_norm_forward, NORM_FORWARD, *numbers, *_tensors.output(rows(y, "y"), "y"))
+    _run(_library.gdn2_norm_forward, NORM_FORWARD, head, *_tensors.output(rows(y, "y"), "y"))
     return y
 
 
 def _norm_backward(x, weight, z, gate, plus_one, eps, dy, wanted):
     keep = []
-    numbers = norm_problem(_tensors, x, z, weight, gate, plus_one, eps, keep)
+    head = norm_problem(_tensors, x, z, weight, gate, plus_one, eps, keep)
     made = _like(wanted, x, weight, z)
     dx, dweight, dz = (ABSENT if d is None else _tensors.output(rows(d, "gradient"), "gradient") for d in made)
     incoming = _given(dy, "dy", _tensors.tokens, lambda d: rows(d, "dy"), keep)
-    _run(_library.gdn2_norm_backward, NORM_BACKWARD, *numbers, *incoming, *dx, *dz, *dweight)
+    _run(_library.gdn2_norm_backward, NORM_BACKWARD, head, *incoming, *dx, *dz, *dweight)
     return listed(x, wanted, made)
 
 

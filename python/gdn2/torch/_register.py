@@ -26,6 +26,15 @@ def dispatched(tensors: Sequence[object]) -> bool:
     return torch.compiler.is_compiling() or _transforms() or _modes() or not _PLAIN.issuperset(map(type, tensors))
 
 
+def needs_gradient(tensors: Sequence[torch.Tensor | None]) -> bool:
+    """Whether autograd has to record a call with these tensors."""
+    if torch.is_grad_enabled():
+        for x in tensors:
+            if x is not None and x.requires_grad:
+                return True
+    return False
+
+
 class Operator(NamedTuple):
     """gdn2::<name>(tensors, options, extra) -> results and gdn2::<name>_backward(tensors, options, gradients of the results, wanted).
 
@@ -95,7 +104,9 @@ def register(op: Operator) -> Callable:
         backward = staticmethod(differentiate)
 
     def call(*inputs):
-        return forward_packet(*inputs) if dispatched(inputs[:count]) else Direct.apply(*inputs)
+        if dispatched(inputs[:count]):
+            return forward_packet(*inputs)
+        return Direct.apply(*inputs) if needs_gradient(inputs[:count]) else op.forward(*inputs)
 
     return call
 

@@ -7,7 +7,7 @@ from gdn2._layout import DECAYS, GATES, HEAD_MAPS, NO_STATES, STEP
 from gdn2._library import check, load
 from gdn2._problem import Inputs, Options, choice, expect, problem
 from gdn2.torch import _tensors
-from gdn2.torch._register import dispatched, library
+from gdn2.torch._register import dispatched, library, needs_gradient
 
 _library = load()
 _COUNT = 10
@@ -29,7 +29,7 @@ def _result(x):
 def _step(*arguments):
     x, options, keep = _inputs(arguments), Options(*arguments[_COUNT:-2]), []
     state, slots = arguments[-2:]
-    sizes, numbers = problem(_tensors, x, options, keep)
+    sizes, head = problem(_tensors, x, options, keep)
     expect("state", state, (sizes.N if slots is None else state.shape[0], sizes.HV, sizes.K, sizes.V))
     where, kind, rows = (0, 0, sizes.N) if slots is None else _tensors.indices(slots, "slots", keep)
     if rows != sizes.N:
@@ -37,7 +37,7 @@ def _step(*arguments):
     o = _result(x)
     place = _tensors.place(state, "state")
     packed = STEP.packed.pack(
-        *(STEP.size, *numbers, *_tensors.output(o, "o"), *place, *place, where, kind, state.shape[0], 0),
+        *(STEP.size, head, *_tensors.output(o, "o"), *place, *place, where, kind, state.shape[0], 0),
         *(*NO_STATES, *NO_STATES, 0, 0, 0, 0, torch.get_num_threads(), 0, 0, 0),
     )
     check(_library.gdn2_step(packed))
@@ -95,7 +95,7 @@ def step(
         ValueError, TypeError: as gdn2.step.
     """
     tensors = (q, k, v, g, b, w, beta, cu_seqlens, A_log, dt_bias)
-    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (*tensors, state)):
+    if needs_gradient((*tensors, state)):
         raise RuntimeError("gdn2.torch.step has no gradient; call it under torch.no_grad(), or use one of the chunk functions")
     bound = 0.0 if lower_bound is None else float(lower_bound)
     numbers = (choice(HEAD_MAPS, "head_map", head_map), choice(DECAYS, "decay", decay), bound)

@@ -35,7 +35,7 @@ def tokens(x, name, keep):
     behind the other."""
     kind = code(x, name)
     if x.is_contiguous():
-        return x.data_ptr(), kind, *_contiguous(x)
+        return (x.data_ptr(), kind, 0, 0, 0, 0) if x.dim() == 4 else (x.data_ptr(), kind, *_contiguous(x))
     strides = _strides(x)
     if x.dim() == 3:
         strides.append(0)
