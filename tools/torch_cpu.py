@@ -3,10 +3,10 @@
     pip install --no-deps -r tests/python/requirements-torch.txt
     python tools/torch_cpu.py
 
-The wheels of PyTorch on PyPI for x86-64 Linux are linked with CUDA libraries of several gigabytes, which the loader wants to see even
-where there is no GPU. On a CPU none of their functions is needed but those of the small CUDA runtime. So this writes libraries of the
-missing names beside PyTorch's own, in which every function that PyTorch asks for answers "no device". Needs gcc and readelf (binutils).
-A PyTorch that can be imported is left alone.
+The wheels of PyTorch on PyPI for x86-64 Linux are linked with CUDA libraries of several gigabytes, which the loader wants to
+see even where there is no GPU. On a CPU none of their functions is needed but those of the small CUDA runtime. So this writes
+libraries of the missing names beside PyTorch's own, in which every function that PyTorch asks for answers "no device". Needs
+gcc and readelf (binutils). A PyTorch that can be imported is left alone.
 """
 
 import importlib.util
@@ -57,7 +57,9 @@ def write(library, versions):
         source, script = Path(folder, "stub.c"), Path(folder, "stub.map")
         source.write_text("".join(f"int {name}(void);\nint {name}(void) {{ return {NO_DEVICE}; }}\n" for name in functions))
         named = sorted(version for version in versions if version)
-        script.write_text("".join(f"{version} {{ {''.join(f'{name}; ' for name in sorted(versions[version]))}}};\n" for version in named))
+        script.write_text(
+            "".join(f"{version} {{ {''.join(f'{name}; ' for name in sorted(versions[version]))}}};\n" for version in named)
+        )
         command = ["gcc", "-shared", "-nostdlib", "-fno-builtin", source, f"-Wl,-soname,{library.name}"]
         subprocess.run([*command, *([f"-Wl,--version-script={script}"] if named else []), "-o", library], check=True)
 

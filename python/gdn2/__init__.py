@@ -1,7 +1,8 @@
 """Fused Gated DeltaNet-2 kernels for CPUs.
 
-forward and backward are one gated delta rule on NumPy arrays, step its decode; the gates choose the member of the family. conv and norm
-are the parts around the rule in a layer. Importing gdn2 needs NumPy alone: gdn2.jax, gdn2.torch and gdn2.transformers import their frameworks.
+forward and backward are one gated delta rule on NumPy arrays, step its decode; the gates choose the member of the family.
+conv and norm are the parts around the rule in a layer. Importing gdn2 needs NumPy alone: gdn2.jax, gdn2.torch and
+gdn2.transformers import their frameworks.
 """
 
 from gdn2._library import load as _load

@@ -20,8 +20,10 @@ def _fast_pointer(x, word=ctypes.c_void_p.from_address, head=object.__basicsize_
 
 
 def _find_pointer():
-    """The address of the data is the first field of NumPy's array object, and reading it there takes an eighth of the time of asking for
-    it. Tried out on an array first: another Python or NumPy may do it differently."""
+    """The address of the data is the first field of NumPy's array object; reading it there takes an eighth of the time of asking.
+
+    Tried out on an array first: another Python or NumPy may do it differently.
+    """
     probe = np.zeros(1)
     try:
         works = object.__basicsize__ >= 16 and _fast_pointer(probe) == _slow_pointer(probe)
@@ -43,7 +45,9 @@ def code(x, name):
     if found is None:
         # bfloat16 is a type of ml_dtypes, which need not be there.
         if x.dtype.name != "bfloat16" or not x.dtype.isnative:
-            raise TypeError(f"{name} has element type {x.dtype}; it must be float32, bfloat16, float16 or float64, in native byte order")
+            raise TypeError(
+                f"{name} has element type {x.dtype}; it must be float32, bfloat16, float16 or float64, in native byte order"
+            )
         found = _CODES[x.dtype] = DTYPES["bfloat16"]
     return found
 
@@ -88,8 +92,10 @@ def _contiguous(x):
 
 
 def tokens(x, name, keep):
-    """A token tensor, or a gate of one number per head: the six numbers of a gdn2_input. Copied once, and the copy put into the list
-    `keep`, where its channels do not lie one behind the other."""
+    """A token tensor, or a gate of one number per head: the six numbers of a gdn2_input.
+
+    Copied once, and the copy put into the list `keep`, where its channels do not lie one behind the other.
+    """
     if type(x) is _ARRAY and x.dtype is _F32 and x.ndim == 4 and x.flags.num & _PLAIN == _PLAIN:
         return pointer(x), 0, 0, 0, 0, 0
     kind = code(x, name)
@@ -133,7 +139,9 @@ def state_output(x, name):
         return pointer(x), kind, *(0,) * x.ndim
     strides = _any_strides(x)
     if strides is None:
-        raise ValueError(f"{name} has strides of {x.strides} bytes; they must be multiples of its element size, {x.itemsize}, and not all 0")
+        raise ValueError(
+            f"{name} has strides of {x.strides} bytes; they must be multiples of its element size, {x.itemsize}, and not all 0"
+        )
     return pointer(x), kind, *strides
 
 
@@ -146,7 +154,9 @@ def output(x, name):
         return pointer(x), kind, *_contiguous(x)
     strides = _strides(x) if x.flags.aligned else None
     if strides is None:
-        raise ValueError(f"{name} has strides of {x.strides} bytes; they must be multiples of its element size, {x.itemsize}, and not all 0")
+        raise ValueError(
+            f"{name} has strides of {x.strides} bytes; they must be multiples of its element size, {x.itemsize}, and not all 0"
+        )
     return pointer(x), kind, *strides
 
 

@@ -66,7 +66,7 @@ def conv(
 
     Returns:
         y [B, T, D] in the type of x, and the state after the last token in the shape and type of `state`
-        (float32 where that is absent), or None. With slots, give state_out (usually state): only slots that are named are written.
+        (float32 where that is absent), or None. With slots, give state_out (usually state): only named slots are written.
 
     Raises:
         As forward.
@@ -116,7 +116,12 @@ def conv_backward(
     (B, T, D, W, N, _), head = conv_problem(_arrays, x, weight, bias, state, bool(silu), cu_seqlens, None, None, keep)
     given = {"dx": x, "dweight": weight, "dbias": bias, "dstate": state}
     shapes = {"dx": (B, T, D), "dweight": (D, W), "dbias": (D,), "dstate": (N, D, W - 1)}
-    views = {"dx": lambda a: a[:, :, None], "dweight": lambda a: a[None, None], "dbias": lambda a: a[None, None, None], "dstate": states}
+    views = {
+        "dx": lambda a: a[:, :, None],
+        "dweight": lambda a: a[None, None],
+        "dbias": lambda a: a[None, None, None],
+        "dstate": states,
+    }
     asked = _asked(gradients, given)
     made = {name: np.empty(shapes[name], state_type(x) if given[name] is None else given[name].dtype) for name in asked}
     outgoing = []

@@ -103,17 +103,17 @@ def forward(
         erase, write: the gates are given, or raw: sigmoid(b), and for b 2 sigmoid(b).
         qk_l2norm: q and k are divided by sqrt(sum of squares + 1e-6).
         final_state: False: the final state is not computed, and None is returned for it.
-        snapshots: array [N, S, HV, K, V] to write states on the way into: moment i is after (i + 1) snapshot_every tokens of the sequence,
-            S = longest sequence // snapshot_every. Moments that a sequence does not reach are not written.
+        snapshots: array [N, S, HV, K, V] to write states on the way into: moment i is after (i + 1) snapshot_every tokens of
+            the sequence, S = longest sequence // snapshot_every. Moments that a sequence does not reach are not written.
         snapshot_every: a multiple of 16.
         out: array to write the outputs into, any strides but those of channels.
         h_out: array to write the final state into; may be h0 itself.
         threads: at most this many; 0: as OpenMP would take.
         isa: an instruction set to force.
 
-    Element types are float32, bfloat16 (of ml_dtypes) and float16, mixed as you like; states, A_log and dt_bias are float32, and the
-    arithmetic is. If q is float64, everything must be, and is computed in float64. Any strides are taken as they are; only where the
-    channels of a token tensor do not lie one behind the other, or an array is not aligned, it is copied once.
+    Element types are float32, bfloat16 (of ml_dtypes) and float16, mixed as you like; states, A_log and dt_bias are float32,
+    and the arithmetic is. If q is float64, everything must be, and is computed in float64. Any strides are taken as they are;
+    only where the channels of a token tensor do not lie one behind the other, or an array is not aligned, it is copied once.
 
     Returns:
         o [B, T, HV, V] of the element type of q, and the final state [N, HV, K, V] or None.
@@ -124,9 +124,7 @@ def forward(
     """
     x = Inputs(q, k, v, g, b, w, beta, h0, cu_seqlens, A_log, dt_bias)
     keep = []
-    sizes, head = problem(
-        _arrays, x, options(scale, head_map, decay, lower_bound, erase, write, qk_l2norm), keep
-    )
+    sizes, head = problem(_arrays, x, options(scale, head_map, decay, lower_bound, erase, write, qk_l2norm), keep)
     shape = (sizes.B, sizes.T, sizes.HV, sizes.V)
     if out is None:
         o = np.empty(shape, q.dtype)
@@ -214,17 +212,16 @@ def backward(
         Everything else: as forward.
 
     Returns:
-        {name: array} in the shapes and element types of the inputs; that of a gate that is one number per head is the sum over its
-        channels, that of what several value heads read the sum over them, and that of a raw input is with respect to the raw input.
+        {name: array} in the shapes and element types of the inputs; that of a gate that is one number per head is the sum
+        over its channels, that of what several value heads read the sum over them, and that of a raw input is with respect to
+        the raw input.
 
     Raises:
         As forward.
     """
     x = Inputs(q, k, v, g, b, w, beta, h0, cu_seqlens, A_log, dt_bias)
     asked, keep = wanted(x, gradients), []
-    sizes, head = problem(
-        _arrays, x, options(scale, head_map, decay, lower_bound, erase, write, qk_l2norm), keep
-    )
+    sizes, head = problem(_arrays, x, options(scale, head_map, decay, lower_bound, erase, write, qk_l2norm), keep)
     B, T, _, K, V, HV, _, _, N = sizes
     incoming = []
     for name, value, shape, adapt in (

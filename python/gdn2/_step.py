@@ -63,15 +63,15 @@ def step(
     """Decode: one or a few new tokens for every row of a batch. A row is a batch row, or a sequence of cu_seqlens; there are N.
 
     Args:
-        state: [N, HV, K, V], or with slots a pool [M, HV, K, V]; float32, bfloat16 or float16. Overwritten by the new state unless
-            state_out is given. None: zeros.
+        state: [N, HV, K, V], or with slots a pool [M, HV, K, V]; float32, bfloat16 or float16. Overwritten by the new state
+            unless state_out is given. None: zeros.
         state_out: where the new state goes; None: `state` itself, or a new float32 array where that is absent.
         slots: int32 or int64 [N]: the slot of each row, no two alike; -1 skips the row, its outputs are 0.
         reset: bool or uint8 [N]: true starts the row from zeros.
         each: array [N, T, HV, K, V] to write the state after every token into (drafts that may be rejected).
         history: the `each` of an earlier call, [N, L, HV, K, V].
-        accepted: int32 or int64 [N]: how many tokens of history hold; the row starts from the state after them, and from `state`
-            for 0.
+        accepted: int32 or int64 [N]: how many tokens of history hold; the row starts from the state after them, and from
+            `state` for 0.
         drafts_by_slot: the first axis of each and history is that of the pool.
         Everything else: as forward. float64 is not taken.
 

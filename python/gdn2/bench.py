@@ -157,7 +157,9 @@ def realistic(layers):
     from transformers.models.qwen3_5.configuration_qwen3_5 import Qwen3_5TextConfig
     from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5ForCausalLM
 
-    sizes = dict(hidden_size=2048, intermediate_size=4096, num_hidden_layers=layers, vocab_size=1024, max_position_embeddings=8192)
+    sizes = dict(
+        hidden_size=2048, intermediate_size=4096, num_hidden_layers=layers, vocab_size=1024, max_position_embeddings=8192
+    )
     heads = dict(num_attention_heads=16, num_key_value_heads=2, head_dim=256)
     linear = dict(linear_num_key_heads=16, linear_num_value_heads=32, linear_key_head_dim=128, linear_value_head_dim=128)
     return Qwen3_5ForCausalLM(Qwen3_5TextConfig(**sizes, **heads, **linear, pad_token_id=0, bos_token_id=1, eos_token_id=2))
@@ -173,7 +175,8 @@ def transformers_table(options):
     model = realistic(layers=4).eval()
     T = options.tokens
     prompt, text = torch.randint(3, 1000, (1, T)), torch.randint(3, 1000, (1, options.train))
-    print(f"\nQwen3.5, hidden 2048, 16 key and 32 value heads of 128, 3 linear layers and 1 other, float32, {torch.get_num_threads()} threads\n")
+    layers = "3 linear layers and 1 other, 16 key and 32 value heads of 128"
+    print(f"\nQwen3.5, hidden 2048, {layers}, float32, {torch.get_num_threads()} threads\n")
     print(f"{'':40}{'before':>12}{'patched':>12}{'times':>8}")
 
     def row(name, before, after, unit, amount):
@@ -202,7 +205,9 @@ def main(arguments=None):
     parser.add_argument("--tokens", type=int, default=2048, help="tokens of a prompt (default: %(default)s)")
     parser.add_argument("--decode", type=int, default=32, help="tokens decoded (default: %(default)s)")
     parser.add_argument("--train", type=int, default=512, help="tokens of a training step (default: %(default)s)")
-    parser.add_argument("--skip", nargs="*", default=[], choices=("numpy", "torch", "jax", "transformers"), help="parts to leave out")
+    parser.add_argument(
+        "--skip", nargs="*", default=[], choices=("numpy", "torch", "jax", "transformers"), help="parts to leave out"
+    )
     options = parser.parse_args(arguments)
     overheads(options.skip)
     if "transformers" in options.skip:

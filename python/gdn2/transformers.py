@@ -4,9 +4,9 @@
     gdn2.transformers.patch(model)      # convolution, rule and gated norm of every linear layer
     gdn2.transformers.unpatch(model)    # as it was
 
-Weights, caches and everything around the linear layers stay what they are; training works. Decay, gates and norms are computed in
-float32 whatever the type of the model. Packed sequences (cu_seq_lens_q) are kept apart, which the layers themselves refuse without
-further packages.
+Weights, caches and everything around the linear layers stay what they are; training works. Decay, gates and norms are
+computed in float32 whatever the type of the model. Packed sequences (cu_seq_lens_q) are kept apart, which the layers
+themselves refuse without further packages.
 """
 
 import inspect
@@ -38,7 +38,9 @@ def _check(module):
         raise ValueError(f"{name} has the activation {module.activation!r}; it must be silu")
     parameters = inspect.signature(inspect.unwrap(type(module).forward)).parameters
     if not {"hidden_states", "cache", "attention_mask"} <= set(parameters):
-        raise RuntimeError(f"{name} of this version of transformers takes {list(parameters)}; gdn2 was written for transformers 5.24")
+        raise RuntimeError(
+            f"{name} of this version of transformers takes {list(parameters)}; gdn2 was written for transformers 5.24"
+        )
 
 
 def patch(model: nn.Module) -> int:
@@ -115,9 +117,7 @@ def _mix(layer, y, raw_beta, raw_decay, h0, final_state, cu_seqlens):
         # The cache's own state is changed in place.
         return step(q, k, v, raw_decay, None, None, raw_beta, cu_seqlens, *parameters, *_OPTIONS, h0, None), None
     h0 = None if h0 is None else h0.to(wide)
-    return rule(
-        *(q, k, v, raw_decay, None, None, raw_beta, h0, cu_seqlens, *parameters), *_OPTIONS, *(final_state, False)
-    )
+    return rule(*(q, k, v, raw_decay, None, None, raw_beta, h0, cu_seqlens, *parameters), *_OPTIONS, *(final_state, False))
 
 
 def _forward(self, hidden_states: Tensor, cache=None, attention_mask: Tensor | None = None, **kwargs) -> Tensor:

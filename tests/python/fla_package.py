@@ -1,5 +1,7 @@
-"""What flash-linear-attention publishes that runs on a CPU: its naive functions, and the signatures of its kernels. Both are taken out of
-its files, because the package itself cannot be imported without Triton."""
+"""What flash-linear-attention publishes that runs on a CPU: its naive functions, and the signatures of its kernels.
+
+Both are taken out of its files, because the package itself cannot be imported without Triton.
+"""
 
 import ast
 import importlib.util

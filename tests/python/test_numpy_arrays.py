@@ -108,21 +108,49 @@ def changed(x, **arguments):
 
 WRONG = {
     "q is no array": (lambda x: changed(x, q=x["q"].tolist()), TypeError, "q is of type list; it must be an array"),
-    "k has another shape": (lambda x: changed(x, k=x["k"][..., 1:]), ValueError, r"k has shape \(2, 37, 3, 4\); it must be \(2, 37, 3, 5\)"),
-    "v has three axes": (lambda x: changed(x, v=x["v"][..., 0]), ValueError, r"v has shape \(2, 37, 3\); it must be \[B, T, HV, V\]"),
-    "g of other heads": (lambda x: changed(x, g=x["g"][:, :, :2]), ValueError, r"g has shape .*; it must be \(2, 37, 3, 5\) or \(2, 37, 3\)"),
+    "k has another shape": (
+        lambda x: changed(x, k=x["k"][..., 1:]),
+        ValueError,
+        r"k has shape \(2, 37, 3, 4\); it must be \(2, 37, 3, 5\)",
+    ),
+    "v has three axes": (
+        lambda x: changed(x, v=x["v"][..., 0]),
+        ValueError,
+        r"v has shape \(2, 37, 3\); it must be \[B, T, HV, V\]",
+    ),
+    "g of other heads": (
+        lambda x: changed(x, g=x["g"][:, :, :2]),
+        ValueError,
+        r"g has shape .*; it must be \(2, 37, 3, 5\) or \(2, 37, 3\)",
+    ),
     "w over keys": (lambda x: changed(x, w=x["b"]), ValueError, r"w has shape \(2, 37, 3, 5\); it must be \(2, 37, 3, 7\)"),
     "beta and b": (lambda x: changed(x, beta=x["b"][..., 0]), ValueError, "beta is given together with b or w"),
-    "h0 of another batch": (lambda x: changed(x, h0=x["h0"][:1]), ValueError, r"h0 has shape \(1, 3, 5, 7\); it must be \(2, 3, 5, 7\)"),
+    "h0 of another batch": (
+        lambda x: changed(x, h0=x["h0"][:1]),
+        ValueError,
+        r"h0 has shape \(1, 3, 5, 7\); it must be \(2, 3, 5, 7\)",
+    ),
     "integers": (lambda x: changed(x, v=x["v"].astype(np.int32)), TypeError, "v has element type int32; it must be float32"),
     "other byte order": (lambda x: changed(x, v=x["v"].astype(">f4")), TypeError, "v has element type >f4"),
     "state in float16": (lambda x: changed(x, h0=x["h0"].astype(np.float16)), TypeError, "h0: dtype is 2; it must be"),
     "negative threads": (lambda x: changed(x, threads=-1), ValueError, "exec.threads is -1"),
-    "unknown choice": (lambda x: changed(x, decay="exp"), ValueError, "decay is 'exp'; it must be one of 'log', 'softplus', 'bounded'"),
+    "unknown choice": (
+        lambda x: changed(x, decay="exp"),
+        ValueError,
+        "decay is 'exp'; it must be one of 'log', 'softplus', 'bounded'",
+    ),
     "unknown set": (lambda x: changed(x, isa="sse"), ValueError, "isa is 'sse'"),
     "no A_log": (lambda x: changed(x, decay="softplus"), ValueError, "A_log: data is NULL"),
-    "offsets for a batch": (lambda x: changed(x, cu_seqlens=np.array([0, 1, 37])), ValueError, "B is 2; with cu_seqlens it must be 1"),
-    "offsets in floats": (lambda x: changed(x, cu_seqlens=np.array([0.0, 37.0])), TypeError, "cu_seqlens has element type float64"),
+    "offsets for a batch": (
+        lambda x: changed(x, cu_seqlens=np.array([0, 1, 37])),
+        ValueError,
+        "B is 2; with cu_seqlens it must be 1",
+    ),
+    "offsets in floats": (
+        lambda x: changed(x, cu_seqlens=np.array([0.0, 37.0])),
+        TypeError,
+        "cu_seqlens has element type float64",
+    ),
     "read-only output": (
         lambda x: changed(x, out=np.broadcast_to(np.float32(0), x["v"].shape)),
         ValueError,

@@ -51,7 +51,12 @@ def normal(*shape, seed):
 @pytest.fixture(params=[(2, True), (3, False), (4, True)], ids=["W=2", "W=3", "W=4"])
 def problem(request):
     W, silu = request.param
-    return {"x": normal(3, 17, 37, seed=0), "weight": normal(37, W, seed=1), "bias": normal(37, seed=2), "state": normal(3, 37, W - 1, seed=3)}, silu
+    return {
+        "x": normal(3, 17, 37, seed=0),
+        "weight": normal(37, W, seed=1),
+        "bias": normal(37, seed=2),
+        "state": normal(3, 37, W - 1, seed=3),
+    }, silu
 
 
 def test_conv(problem):
@@ -122,7 +127,9 @@ NORMS = [{}, {"plus_one": True}, {"gate": "sigmoid"}, {"eps": 1e-2}]
 @pytest.mark.parametrize("options", NORMS)
 @pytest.mark.parametrize("gated", [True, False])
 def test_norm(options, gated):
-    inputs = {"x": normal(2, 5, 3, 37, seed=0), "weight": normal(37, seed=1)} | ({"z": normal(2, 5, 3, 37, seed=2)} if gated else {})
+    inputs = {"x": normal(2, 5, 3, 37, seed=0), "weight": normal(37, seed=1)} | (
+        {"z": normal(2, 5, 3, 37, seed=2)} if gated else {}
+    )
     y = gdn2.norm(**inputs, **options)
     token_loop.assert_close({"y": y}, {"y": normalise(**inputs, **options)})
     dy = normal(2, 5, 3, 37, seed=3)

@@ -38,7 +38,10 @@ CASES = {
     "norm": ({"qk_l2norm": True}, {}),
     "softplus": ({"decay": "softplus"}, {"raw": True}),
     "softplus per head": ({"decay": "softplus", "erase": "sigmoid", "write": "sigmoid"}, {"raw": True, "per_head": True}),
-    "bounded, two sigmoid": ({"decay": "bounded", "lower_bound": -4.0, "erase": "two_sigmoid", "write": "sigmoid"}, {"raw": True}),
+    "bounded, two sigmoid": (
+        {"decay": "bounded", "lower_bound": -4.0, "erase": "two_sigmoid", "write": "sigmoid"},
+        {"raw": True},
+    ),
     "everything": (
         {"decay": "softplus", "erase": "sigmoid", "write": "sigmoid", "qk_l2norm": True, "head_map": "tiled"},
         {"raw": True, "B": 1, "N": 4},

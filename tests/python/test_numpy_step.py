@@ -56,7 +56,11 @@ def test_slots_and_reset(x):
     expected, state = gdn2.step(**{name: value[:1] for name, value in new.items()})
     assert np.array_equal(o[:1], expected) and np.array_equal(pool[3:4], state) and not o[1:].any()
     assert np.array_equal(pool[[0, 1, 2, 4]], before[[0, 1, 2, 4]])
-    for slots, message in (([3, 3], "slot"), ([3, 5], "slot"), ([3], "slots has 1 elements; it must have one for each of 2 rows")):
+    for slots, message in (
+        ([3, 3], "slot"),
+        ([3, 5], "slot"),
+        ([3], "slots has 1 elements; it must have one for each of 2 rows"),
+    ):
         with pytest.raises(ValueError, match=message):
             gdn2.step(**new, state=pool, slots=np.array(slots))
 

@@ -1,4 +1,4 @@
-"""gdn2.torch against the naive functions of flash-linear-attention, on shapes of its own tests, a hundred times closer than those ask."""
+"""gdn2.torch against flash-linear-attention's naive functions: its own tests' measure, a hundred times closer."""
 
 import inspect
 

@@ -53,17 +53,45 @@ def test_defaults(x):
 REFUSED = {
     "an unknown keyword": (lambda x: gt.chunk_kda(**x, head_first=False), TypeError, "head_first"),
     "an unknown keyword of GLA": (lambda x: gt.chunk_gla(x["q"], x["k"], x["v"], x["g"], beta=1), TypeError, "beta"),
-    "intermediate states": (lambda x: gt.chunk_kda(**x, return_intermediate_states=True), NotImplementedError, "return_intermediate_states is not"),
+    "intermediate states": (
+        lambda x: gt.chunk_kda(**x, return_intermediate_states=True),
+        NotImplementedError,
+        "return_intermediate_states is not",
+    ),
     "context parallelism": (lambda x: gt.chunk_kda(**x, cp_context=object()), NotImplementedError, "cp_context is not supported"),
-    "decay of values": (lambda x: gt.fused_recurrent_gla(x["q"], x["k"], x["v"], gv=x["v"]), NotImplementedError, "gv is not supported"),
-    "two sigmoids of a given beta": (lambda x: gt.chunk_kda(**x, allow_neg_eigval=True), ValueError, "use_beta_sigmoid_in_kernel"),
+    "decay of values": (
+        lambda x: gt.fused_recurrent_gla(x["q"], x["k"], x["v"], gv=x["v"]),
+        NotImplementedError,
+        "gv is not supported",
+    ),
+    "two sigmoids of a given beta": (
+        lambda x: gt.chunk_kda(**x, allow_neg_eigval=True),
+        ValueError,
+        "use_beta_sigmoid_in_kernel",
+    ),
     "a gate without A_log": (lambda x: gt.chunk_kda(**x, use_gate_in_kernel=True), ValueError, "A_log is None"),
-    "beta over channels": (lambda x: gt.chunk_kda(**dict(x, beta=x["q"])), ValueError, r"beta has shape \(2, 19, 3, 5\); it must be \[B, T, HV\]"),
-    "a vector decay of Gated DeltaNet": (lambda x: gt.chunk_gated_delta_rule(**x), ValueError, r"g has shape .*; it must be \[B, T, HV\]"),
+    "beta over channels": (
+        lambda x: gt.chunk_kda(**dict(x, beta=x["q"])),
+        ValueError,
+        r"beta has shape \(2, 19, 3, 5\); it must be \[B, T, HV\]",
+    ),
+    "a vector decay of Gated DeltaNet": (
+        lambda x: gt.chunk_gated_delta_rule(**x),
+        ValueError,
+        r"g has shape .*; it must be \[B, T, HV\]",
+    ),
     "a chunk size": (lambda x: gt.chunk_kda(**x, chunk_size=65), ValueError, "chunk_size is 65"),
-    "packed sequences in a batch": (lambda x: gt.chunk_kda(**x, cu_seqlens=torch.tensor([0, 19])), ValueError, "B is 2; with cu_seqlens it must be 1"),
+    "packed sequences in a batch": (
+        lambda x: gt.chunk_kda(**x, cu_seqlens=torch.tensor([0, 19])),
+        ValueError,
+        "B is 2; with cu_seqlens it must be 1",
+    ),
     "integers": (lambda x: gt.chunk_kda(**dict(x, v=x["v"].int())), TypeError, "v has element type torch.int32"),
-    "another device": (lambda x: gt.chunk_kda(**{name: y.to("meta") for name, y in x.items()}), ValueError, "q is on meta; it must be on the CPU"),
+    "another device": (
+        lambda x: gt.chunk_kda(**{name: y.to("meta") for name, y in x.items()}),
+        ValueError,
+        "q is on meta; it must be on the CPU",
+    ),
     "a state of another batch": (
         lambda x: gt.chunk_kda(**x, initial_state=torch.zeros(1, 3, 5, 7)),
         ValueError,

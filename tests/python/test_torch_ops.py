@@ -48,14 +48,28 @@ def norm_arguments():
 
 def step_arguments():
     x, _ = tensors("gdn2")
-    return (*(x[name][:, :2] for name in ("q", "k", "v", "g", "b", "w")), *(None,) * 5, 0, 0, 0.0, 0, 0, False, x["h0"].clone(), None)
+    return (
+        *(x[name][:, :2] for name in ("q", "k", "v", "g", "b", "w")),
+        *(None,) * 5,
+        0,
+        0,
+        0.0,
+        0,
+        0,
+        False,
+        x["h0"].clone(),
+        None,
+    )
 
 
 CALLS = {
     "forward of KDA": (OPS.forward, lambda: arguments(needing(tensors("kda")[0]))),
     "forward of Gated DeltaNet-2": (OPS.forward, lambda: arguments(needing(tensors("gdn2")[0]), final_state=False)),
     "forward of raw input": (OPS.forward, lambda: raw(needing(tensors("kda")[0]))),
-    "forward in bfloat16": (OPS.forward, lambda: arguments({k: v.bfloat16() if k in "qkv" else v for k, v in tensors("gla")[0].items()})),
+    "forward in bfloat16": (
+        OPS.forward,
+        lambda: arguments({k: v.bfloat16() if k in "qkv" else v for k, v in tensors("gla")[0].items()}),
+    ),
     "forward of packed sequences": (
         OPS.forward,
         lambda: arguments(needing(tensors("gdn", B=1)[0] | {"h0": torch.randn(3, 3, 5, 7)}), torch.tensor([0, 9, 9, 30])),

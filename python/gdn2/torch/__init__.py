@@ -1,8 +1,9 @@
 """PyTorch: the rules under the names, arguments and return values of flash-linear-attention, on the CPU; and the
 causal convolution (conv) and the gated RMS norm (norm) that stand around them in a layer, and decode in place (step).
 
-Everything but step is differentiable once (second derivatives are refused), works under torch.compile, and takes float32, bfloat16, float16 and
-float64 tensors in any strides. Under autocast nothing is cast: tensors are taken in the types they have, float32 gates stay float32.
+Everything but step is differentiable once (second derivatives are refused), works under torch.compile, and takes float32,
+bfloat16, float16 and float64 tensors in any strides. Under autocast nothing is cast: tensors are taken in the types they
+have, float32 gates stay float32.
 """
 
 from gdn2.torch._fla import chunk_gdn2, chunk_kda, fused_recurrent_gdn2, fused_recurrent_kda

@@ -68,7 +68,9 @@ def _beta(beta, use_sigmoid, allow_neg_eigval):
     return (2 * beta.float().sigmoid(), 0) if allow_neg_eigval else (beta, 1)
 
 
-def _call(q, k, v, g=None, b=None, w=None, beta=None, *, options, h0, final_state, v_first, cu, A_log=None, dt_bias=None) -> Result:
+def _call(
+    q, k, v, g=None, b=None, w=None, beta=None, *, options, h0, final_state, v_first, cu, A_log=None, dt_bias=None
+) -> Result:
     if h0 is not None:
         h0 = h0.to(torch.float64 if q.dtype == torch.float64 else torch.float32)
         if v_first:
@@ -125,10 +127,11 @@ def chunk_gdn2(
         initial_state: [N, HV, K, V], or [N, HV, V, K] with state_v_first; N = B, or one per sequence of cu_seqlens.
         use_qk_l2norm_in_kernel: q and k are divided by their norms.
         use_gate_in_kernel: the decay is -exp(A_log) softplus(g + dt_bias), or with lower_bound
-            lower_bound sigmoid(exp(A_log) (g + dt_bias)); A_log [HV] (with lower_bound may be None: 0), dt_bias [HV * K] or [HV].
+            lower_bound sigmoid(exp(A_log) (g + dt_bias)); A_log [HV] (with lower_bound may be None: 0), dt_bias [HV * K] or
+            [HV].
         cu_seqlens: int32 or int64 [N + 1], with B = 1.
-        cu_seqlens_cpu, safe_gate, disable_recompute, chunk_size: without effect: gates are never clamped, and results do not depend on
-            how the work is cut.
+        cu_seqlens_cpu, safe_gate, disable_recompute, chunk_size: without effect: gates are never clamped, and results do not
+            depend on how the work is cut.
         return_intermediate_states, cp_context: not supported.
 
     Returns:
@@ -217,7 +220,10 @@ def chunk_kda(
         Everything else: as chunk_gdn2.
     """
     _refuse(
-        return_intermediate_states=return_intermediate_states, cp_context=cp_context, use_graph=use_graph, max_num_seqs=max_num_seqs
+        return_intermediate_states=return_intermediate_states,
+        cp_context=cp_context,
+        use_graph=use_graph,
+        max_num_seqs=max_num_seqs,
     )
     _chunk(chunk_size)
     v_first = _layout(state_v_first, transpose_state_layout)

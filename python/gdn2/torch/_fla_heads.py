@@ -1,4 +1,4 @@
-"""The functions of flash-linear-attention whose decay is one number per head or that have no beta: Gated DeltaNet, DeltaNet, GLA."""
+"""The functions of flash-linear-attention for Gated DeltaNet, DeltaNet and GLA."""
 
 import torch
 from torch import Tensor
@@ -151,7 +151,10 @@ def chunk_gla(
     cu_seqlens: Tensor | None = None,
     cu_seqlens_cpu: Tensor | None = None,
 ) -> Result:
-    """Gated Linear Attention: S <- diag(exp(g)) S + k v^T, o = S^T (scale q); g [B, T, H, K]. Arguments as chunk_gated_delta_rule."""
+    """Gated Linear Attention: S <- diag(exp(g)) S + k v^T, o = S^T (scale q).
+
+    g [B, T, H, K]; other arguments as chunk_gated_delta_rule.
+    """
     return _call(
         *(q, k, v, g),
         options=Options(scale),

@@ -36,7 +36,9 @@ def _forward(*arguments):
     _, head = problem(_tensors, x, options, keep)
     o, h = _results(x, *arguments[-2:])
     last = _tensors.output(h, "h_final") if arguments[-2] else ABSENT
-    packed = FORWARD.packed.pack(FORWARD.size, head, *_tensors.output(o, "o"), *last, *NO_STATES, 0, torch.get_num_threads(), 0, 0, 0)
+    packed = FORWARD.packed.pack(
+        FORWARD.size, head, *_tensors.output(o, "o"), *last, *NO_STATES, 0, torch.get_num_threads(), 0, 0, 0
+    )
     check(_library.gdn2_forward(packed))
     return o, h
 

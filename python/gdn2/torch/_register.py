@@ -1,7 +1,7 @@
 """Makes a pair of functions on tensors, forward and backward, one differentiable PyTorch operator.
 
-Outside torch.compile, functional transforms and dispatch modes nothing needs the dispatcher, and the same functions are called through
-torch.autograd.Function: a fraction of the time, which counts where one token is decoded at a time.
+Outside torch.compile, functional transforms and dispatch modes nothing needs the dispatcher, and the same functions are
+called through torch.autograd.Function: a fraction of the time, which counts where one token is decoded at a time.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,9 +36,12 @@ def needs_gradient(tensors: Sequence[torch.Tensor | None]) -> bool:
 
 
 class Operator(NamedTuple):
-    """gdn2::<name>(tensors, options, extra) -> results and gdn2::<name>_backward(tensors, options, gradients of the results, wanted).
+    """gdn2::<name>(tensors, options, extra) -> results, and its gradient.
 
-    tensors: (name, "Tensor" or "Tensor?"); constant: those without gradient. options: schema of what both need; extra: of what the
+    That is gdn2::<name>_backward(tensors, options, gradients of the results, wanted).
+
+    tensors: (name, "Tensor" or "Tensor?"); constant: those without gradient. options: schema of what both need; extra: of
+        what the
     forward alone needs. forward and backward compute, results and gradients only allocate what they return: fake kernels.
     The backward returns one tensor for each input with a gradient, in order, empty where none is wanted.
     """

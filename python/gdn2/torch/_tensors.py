@@ -31,8 +31,10 @@ def _contiguous(x):
 
 
 def tokens(x, name, keep):
-    """A token tensor, or a gate of one number per head: the six numbers of a gdn2_input. Copied once where its channels do not lie one
-    behind the other."""
+    """A token tensor, or a gate of one number per head: the six numbers of a gdn2_input.
+
+    Copied once where its channels do not lie one behind the other.
+    """
     kind = code(x, name)
     if x.is_contiguous():
         return (x.data_ptr(), kind, 0, 0, 0, 0) if x.dim() == 4 else (x.data_ptr(), kind, *_contiguous(x))
