@@ -36,6 +36,8 @@ class Layout:
         return found
 
 
+# A pointer that Python never gives: zeros, which take no number.
+NULL = f"{struct.calcsize('P')}x"
 TENSOR = Layout(("data", "P"), ("dtype", "i"), ("stride", "4q"))
 ABSENT = (0, 0, 0, 0, 0, 0)
 STATES = Layout(("data", "P"), ("dtype", "i"), ("stride", "5q"))
@@ -67,6 +69,7 @@ FORWARD = Layout(
     ("snapshots", STATES),
     ("snapshot_every", "q"),
     ("exec", EXEC),
+    ("profile", NULL),
 )
 
 GRADIENTS = ("dq", "dk", "dv", "dg", "db", "dw", "dh0", "dA_log", "ddt_bias")
@@ -78,6 +81,7 @@ BACKWARD = Layout(
     *((name, TENSOR) for name in GRADIENTS),
     ("checkpoint_every", "q"),
     ("exec", EXEC),
+    ("profile", NULL),
 )
 
 STEP = Layout(
