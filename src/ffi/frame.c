@@ -1,13 +1,18 @@
 #include "ffi/frame.h"
 #include <string.h>
 
+/* The oldest version that has all that is read here, as it is today (jaxlib 0.5): XLA takes handlers of older versions, so one
+ * library serves them all, whichever headers it was built with. */
+enum { MAJOR = 0, MINOR = 1 };
+_Static_assert(XLA_FFI_API_MAJOR == MAJOR && XLA_FFI_API_MINOR >= MINOR, "a version of the interface that is not known here");
+
 int gdn2_ffi_asks_version(const XLA_FFI_CallFrame *frame) {
   const XLA_FFI_Extension_Base *extension = frame->extension_start;
   if (!extension || extension->type != XLA_FFI_Extension_Metadata) return 0;
   /* The base is the first member of the extension. */
   XLA_FFI_Metadata *metadata = ((const XLA_FFI_Metadata_Extension *)(const void *)extension)->metadata;
-  metadata->api_version.major_version = XLA_FFI_API_MAJOR;
-  metadata->api_version.minor_version = XLA_FFI_API_MINOR;
+  metadata->api_version.major_version = MAJOR;
+  metadata->api_version.minor_version = MINOR;
   return 1;
 }
 

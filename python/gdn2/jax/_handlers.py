@@ -29,13 +29,15 @@ def register() -> None:
 
 
 def in_shard_map() -> bool:
-    mesh = jax.sharding.get_abstract_mesh()
-    return bool(getattr(mesh, "manual_axes", ()))
+    """Also where an old JAX cannot say."""
+    if not hasattr(jax.sharding, "get_abstract_mesh"):
+        return True
+    return bool(getattr(jax.sharding.get_abstract_mesh(), "manual_axes", ()))
 
 
 def varying(x) -> frozenset:
     """The mesh axes of shard_map along which x may differ; empty outside of it. JAX has two names for them."""
-    kind = jax.typeof(x)
+    kind = jax.core.get_aval(x)
     return getattr(kind, "vma", None) or getattr(getattr(kind, "mat", None), "varying", frozenset())
 
 
@@ -45,12 +47,18 @@ def alike(tensors: dict) -> dict:
     axes = frozenset().union(*map(varying, tensors.values()))
     if not axes:
         return tensors
-    return {name: jax.lax.pcast(x, tuple(axes - varying(x)), to="varying") if axes - varying(x) else x for name, x in tensors.items()}
+    return {name: _vary(x, tuple(axes - varying(x))) for name, x in tensors.items()}
+
+
+def _vary(x, axes):
+    if not axes:
+        return x
+    return jax.lax.pcast(x, axes, to="varying") if hasattr(jax.lax, "pcast") else jax.lax.pvary(x, axes)
 
 
 def result(like, shape=None, dtype=None):
     """Shape and type of a result that varies over the mesh as `like` does; otherwise as given, or as `like`."""
-    return jax.typeof(like).update(shape=shape or like.shape, dtype=jnp.dtype(dtype or like.dtype), weak_type=False)
+    return jax.core.get_aval(like).update(shape=shape or like.shape, dtype=jnp.dtype(dtype or like.dtype), weak_type=False)
 
 
 def call(target, results, arguments, vmap_method, aliases=None, **attributes):
