@@ -1,5 +1,5 @@
-"""gdn2.atomic_ops as a package: names, signatures, configurations, errors, clips, diagnostics, and a training step with it. What can
-be, is compared with atomic-ops 0.1.0."""
+"""gdn2.atomic_ops as a package: names, signatures, configurations, errors, clips, diagnostics, and training steps with it.
+What can be, is compared with atomic-ops 0.1.0."""
 
 import dataclasses
 import importlib

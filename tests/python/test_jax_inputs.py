@@ -183,7 +183,7 @@ def test_sizes_beyond_the_library():
 def test_names_and_signatures():
     """What callers of deltanet-tpu write."""
     common = ["segment_ids", "cu_seqlens", "initial_state", "output_final_state", "chunk_size", "precision", "scale", "qk_l2norm",
-              "is_inference", "recompute_states"]  # fmt: skip
+              "fallback_scan", "is_inference", "recompute_states"]  # fmt: skip
     for rule, function in support.CHUNKS.items():
         parameters = list(inspect.signature(function).parameters)
         assert parameters[: len(support.names(rule))] == list(support.names(rule))

@@ -2,8 +2,8 @@
 
     from gdn2 import atomic_ops
 
-Replaces `import atomic_ops`, submodules included. These are that package's semantics, with its damping and clips (docs/math.md, "The
-seed's semantics"); gdn2.jax computes the exact rule. Reverse-mode gradients only.
+Replaces `import atomic_ops`, submodules included. These are that package's semantics, with its damping and clips
+(docs/math.md, "The seed's semantics"); gdn2.jax computes the exact rule. Reverse-mode gradients only.
 """
 
 from gdn2 import __version__

@@ -80,8 +80,8 @@ def gdn2_pallas_forward(q, k, v, w, b, g, scale, h0=None, config: KernelConfig =
 def gdn2_pallas_forward_with_residuals(
     q, k, v, w, b, g, scale, h0=None, config: KernelConfig = DEFAULT_CONFIG, debug_tag: str = ""
 ):
-    """As gdn2_pallas_forward, with a dictionary of what the backward uses: Aqk, Akk, A, h_pre_all, v_new_all, w_pseudo, u, kg, qg,
-    gc_last. It has no gradient."""
+    """As gdn2_pallas_forward, with a dictionary of what the backward uses: Aqk, Akk, A, h_pre_all, v_new_all, w_pseudo, u, kg,
+    qg, gc_last. It has no gradient."""
     validate_inputs(q, k, v, w, b, g, scale, h0, config)
     sizes = _kernels.Sizes.of_tokens(q, v)
     state = _kernels.no_state(sizes) if h0 is None else h0

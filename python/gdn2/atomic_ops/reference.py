@@ -29,7 +29,7 @@ def gdn2_token_serial_reference(q, k, v, g, b, w, scale, h0=None):
 
 
 def gdn2_chunked_wy_reference(q, k, v, g, b, w, scale, chunk_size, h0=None, wy_eps: float = 0.0):
-    """The same by chunks, with the pair clip and, for wy_eps above 0, the damping of the pipeline; the state is kept within +-1e4.
+    """The same by chunks, with the pair clip and, for wy_eps above 0, the damping of the pipeline; the state stays within +-1e4.
 
     Its gradient: without damping that of the exact rule, which is the same but for pairs that have decayed below e^-20; with
     damping that of the pipeline, its own clips left out. Where the state was clipped, neither knows of it. Arguments as

@@ -14,9 +14,9 @@ def chunk_gdn2(
     q: jax.Array, k: jax.Array, v: jax.Array, g: jax.Array, b: jax.Array, w: jax.Array, *,
     segment_ids: jax.Array | None = None, cu_seqlens: jax.Array | None = None, initial_state: jax.Array | None = None,
     initial_state_segment_id: int | jax.Array | None = None, output_final_state: bool = False, chunk_size: int = 128,
-    precision: str = "fp32", scale: float | None = None, qk_l2norm: bool = False, is_inference: bool = False,
-    fuse_prologue: bool = False, recompute_states: bool = False, streaming_prefill: bool = False, prefill_block_size: int = 4096,
-    stability_guard: bool = False, stability_tau: float = 1000.0, state_fp32_matmul: bool = False,
+    precision: str = "fp32", scale: float | None = None, qk_l2norm: bool = False, fallback_scan: bool = False,
+    is_inference: bool = False, fuse_prologue: bool = False, recompute_states: bool = False, streaming_prefill: bool = False,
+    prefill_block_size: int = 4096, stability_guard: bool = False, stability_tau: float = 1000.0, state_fp32_matmul: bool = False,
     mask_lambda_by_doc: bool = False,
 ) -> Result:
     """Gated DeltaNet-2.
@@ -40,9 +40,9 @@ def chunk_gdn2(
         fuse_prologue: g, b and w are raw: -exp(min(g, 5)), sigmoid(b) and sigmoid(w) are used. Needs qk_l2norm.
         stability_guard: b is raised to 0, g lowered to -1e-6; with is_inference, the Frobenius norm of each head's final state
             is limited to stability_tau.
-        chunk_size, precision, recompute_states, streaming_prefill, prefill_block_size, state_fp32_matmul, mask_lambda_by_doc:
-            taken so that calls written for a TPU run; they change nothing here. Arithmetic and states are float32, states are
-            recomputed, and the forward's memory does not grow with T.
+        chunk_size, precision, fallback_scan, recompute_states, streaming_prefill, prefill_block_size, state_fp32_matmul,
+            mask_lambda_by_doc: taken so that calls written for a TPU run; they change nothing here. Arithmetic and states are
+            float32, states are recomputed, and the forward's memory does not grow with T.
 
     Returns:
         o [B, T, HV, V] in the dtype of v, or (o, final_state) with final_state [B or N, HV, K, V] float32.
@@ -72,7 +72,8 @@ def chunk_kda(
     q: jax.Array, k: jax.Array, v: jax.Array, g: jax.Array, beta: jax.Array, *,
     segment_ids: jax.Array | None = None, cu_seqlens: jax.Array | None = None, initial_state: jax.Array | None = None,
     output_final_state: bool = False, chunk_size: int = 128, precision: str = "fp32", scale: float | None = None,
-    qk_l2norm: bool = False, is_inference: bool = False, fuse_prologue: bool = False, recompute_states: bool = False,
+    qk_l2norm: bool = False, fallback_scan: bool = False, is_inference: bool = False, fuse_prologue: bool = False,
+    recompute_states: bool = False,
 ) -> Result:
     """Kimi Delta Attention: g per key channel [B, T, H or HV, K]; beta per head, [B, T, H or HV] or with a last axis of 1, erases
     and writes. The rest as in chunk_gdn2; with fuse_prologue, beta is raw too."""
@@ -88,7 +89,8 @@ def chunk_gdn(
     q: jax.Array, k: jax.Array, v: jax.Array, g: jax.Array, beta: jax.Array, *,
     segment_ids: jax.Array | None = None, cu_seqlens: jax.Array | None = None, initial_state: jax.Array | None = None,
     output_final_state: bool = False, chunk_size: int = 128, precision: str = "fp32", scale: float | None = None,
-    qk_l2norm: bool = False, is_inference: bool = False, fuse_prologue: bool = False, recompute_states: bool = False,
+    qk_l2norm: bool = False, fallback_scan: bool = False, is_inference: bool = False, fuse_prologue: bool = False,
+    recompute_states: bool = False,
 ) -> Result:
     """Gated DeltaNet: g and beta per head, [B, T, H or HV] or with a last axis of 1. The rest as in chunk_kda."""
     q, k, v = _inputs.queries(q, k, v)
@@ -102,7 +104,7 @@ def chunk_gla(
     q: jax.Array, k: jax.Array, v: jax.Array, g: jax.Array, *,
     segment_ids: jax.Array | None = None, cu_seqlens: jax.Array | None = None, initial_state: jax.Array | None = None,
     output_final_state: bool = False, chunk_size: int = 128, precision: str = "fp32", scale: float | None = None,
-    qk_l2norm: bool = False, is_inference: bool = False, recompute_states: bool = False,
+    qk_l2norm: bool = False, fallback_scan: bool = False, is_inference: bool = False, recompute_states: bool = False,
 ) -> Result:
     """Gated Linear Attention: nothing is erased and values are written as they are; g per key channel or per head. The rest as
     in chunk_gdn2."""
@@ -116,7 +118,7 @@ def chunk_delta_rule(
     q: jax.Array, k: jax.Array, v: jax.Array, beta: jax.Array, *,
     segment_ids: jax.Array | None = None, cu_seqlens: jax.Array | None = None, initial_state: jax.Array | None = None,
     output_final_state: bool = False, chunk_size: int = 128, precision: str = "fp32", scale: float | None = None,
-    qk_l2norm: bool = False, is_inference: bool = False, recompute_states: bool = False,
+    qk_l2norm: bool = False, fallback_scan: bool = False, is_inference: bool = False, recompute_states: bool = False,
 ) -> Result:
     """DeltaNet: no decay; beta per head, [B, T, H or HV] or with a last axis of 1. The rest as in chunk_gdn2."""
     q, k, v = _inputs.queries(q, k, v)
@@ -170,7 +172,7 @@ def _offsets(cu_seqlens, segment_ids, q):
     if offsets.ndim != 1 or offsets.shape[0] < 1:
         raise ValueError(f"cu_seqlens has shape {offsets.shape}; it must have one axis, of at least one offset")
     if q.shape[0] != 1:
-        raise ValueError(f"q has a batch of {q.shape[0]}; with cu_seqlens it must be 1 (segment_ids marks documents in every row)")
+        raise ValueError(f"q has a batch of {q.shape[0]}; with cu_seqlens it must be 1; segment_ids serves every row")
     if offsets.dtype not in (jnp.int32, jnp.int64):
         offsets = offsets.astype(jnp.int32)
     return offsets, offsets.shape[0] - 1

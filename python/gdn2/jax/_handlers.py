@@ -22,7 +22,7 @@ def register() -> None:
     for name in TARGETS:
         if not hasattr(library, f"gdn2_xla_{name}"):
             raise ImportError(
-                f"{_library.path()} was built without its JAX handlers; build it again where jaxlib is installed (option GDN2_XLA_FFI)"
+                f"{_library.path()} was built without its JAX handlers; build it where jaxlib is installed (option GDN2_XLA_FFI)"
             )
         handler = jax.ffi.pycapsule(getattr(library, f"gdn2_xla_{name}"))
         jax.ffi.register_ffi_target(f"gdn2_{name}", handler, platform="cpu")

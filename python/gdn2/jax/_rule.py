@@ -48,7 +48,7 @@ def _call(target, options, results, tensors, outputs):
 
 
 def _keep(options, values, wanted):
-    """Outputs and residuals. The names of the wanted gradients are no numbers: they go along in the structure of the residuals."""
+    """Outputs and residuals. Names of wanted gradients are no numbers: they go along in the structure of the residuals."""
     if options.inference:
         raise ValueError("is_inference is True; it must be False where a gradient is taken")
     return _forward(options, values), (values, {name: None for name in DIFFERENTIABLE if name in wanted})
