@@ -1,5 +1,7 @@
-"""What an installed wheel must do with NumPy alone: hold its library, its type marker and its modules, and compute."""
+"""What an installed wheel must do with NumPy alone: hold its library with the handlers for JAX, its type marker and its modules, and
+compute."""
 
+import ctypes
 import sys
 from pathlib import Path
 
@@ -9,8 +11,9 @@ import gdn2
 
 folder = Path(gdn2.__file__).parent
 assert "site-packages" in str(folder), f"{folder} is not an installed package"
-for name in ("libgdn2.so", "py.typed", "torch/__init__.py", "transformers.py", "bench.py"):
+for name in ("libgdn2.so", "py.typed", "jax/__init__.py", "atomic_ops/__init__.py", "torch/__init__.py", "transformers.py", "bench.py"):
     assert (folder / name).is_file(), f"the wheel has no {name}"
+assert hasattr(ctypes.CDLL(str(folder / "libgdn2.so")), "gdn2_xla_forward"), "the library of the wheel has no handlers for JAX"
 assert not {"jax", "torch", "ml_dtypes"} & set(sys.modules), "importing gdn2 needs NumPy alone"
 
 # Values are written under keys, one of them is overwritten, and both keys are read back.
