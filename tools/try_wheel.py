@@ -1,5 +1,5 @@
-"""What an installed wheel must do with NumPy alone: hold its library with the handlers for JAX, its type marker and its modules, and
-compute."""
+"""What an installed wheel must do with NumPy alone: hold its library with the handlers for JAX, its type marker and its modules,
+and compute."""
 
 import ctypes
 import sys
@@ -11,7 +11,8 @@ import gdn2
 
 folder = Path(gdn2.__file__).parent
 assert "site-packages" in str(folder), f"{folder} is not an installed package"
-for name in ("libgdn2.so", "py.typed", "jax/__init__.py", "atomic_ops/__init__.py", "torch/__init__.py", "transformers.py", "bench.py"):
+MODULES = ("jax/__init__.py", "atomic_ops/__init__.py", "torch/__init__.py", "transformers.py", "bench.py")
+for name in ("libgdn2.so", "py.typed", *MODULES):
     assert (folder / name).is_file(), f"the wheel has no {name}"
 assert hasattr(ctypes.CDLL(str(folder / "libgdn2.so")), "gdn2_xla_forward"), "the library of the wheel has no handlers for JAX"
 assert not {"jax", "torch", "ml_dtypes"} & set(sys.modules), "importing gdn2 needs NumPy alone"
