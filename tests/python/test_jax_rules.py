@@ -115,6 +115,25 @@ def test_narrow_types(dtype, bound):
         assert token_loop.relative_error(gradient, wanted[name]) < bound, name
 
 
+def test_double_precision():
+    """float64 tensors are computed in float64, states included."""
+    single, cotangents = support.sample()
+    reference = support.wide(single)
+    with jax.enable_x64(True):
+        x = {name: jnp.asarray(value) for name, value in reference.items()}
+        o, h_final = support.chunk(x)
+        made = support.gradients(x, tuple(by.astype(np.float64) for by in cotangents))
+        step = support.STEPS["gdn2"](*(x[name][:, 0] for name in support.names("gdn2")), x["h0"], scale=SCALE)
+        first = support.chunk({name: value[:, :1] if name != "h0" else value for name, value in x.items()})
+    assert {value.dtype.name for value in (o, h_final, *made.values(), *step)} == {"float64"}
+    outputs = token_loop.forward(reference, scale=SCALE)[0]
+    wanted = token_loop.gradients(reference | dict(do=cotangents[0], dh_final=cotangents[1]), scale=SCALE)
+    for value, by in [(o, outputs["o"]), (h_final, outputs["h_final"])] + [(made[name], wanted[f"d{name}"]) for name in made]:
+        assert token_loop.relative_error(value, by) < 1e-13
+    np.testing.assert_array_equal(step[0], first[0][:, 0])
+    np.testing.assert_array_equal(step[1], first[1])
+
+
 @pytest.mark.parametrize("rule", RULES)
 def test_steps_are_the_sequence(rule):
     x, _ = support.sample(rule)
