@@ -8,6 +8,7 @@ import numpy as np
 
 from gdn2 import _library
 
+_typeof = jax.typeof if hasattr(jax, "typeof") else jax.core.get_aval
 TARGETS = ("forward", "backward", "seed")
 
 
@@ -37,7 +38,7 @@ def in_shard_map() -> bool:
 
 def varying(x) -> frozenset:
     """The mesh axes of shard_map along which x may differ; empty outside of it. JAX has two names for them."""
-    kind = jax.core.get_aval(x)
+    kind = _typeof(x)
     return getattr(kind, "vma", None) or getattr(getattr(kind, "mat", None), "varying", frozenset())
 
 
@@ -58,7 +59,7 @@ def _vary(x, axes):
 
 def result(like, shape=None, dtype=None):
     """Shape and type of a result that varies over the mesh as `like` does; otherwise as given, or as `like`."""
-    return jax.core.get_aval(like).update(shape=shape or like.shape, dtype=jnp.dtype(dtype or like.dtype), weak_type=False)
+    return _typeof(like).update(shape=shape or like.shape, dtype=jnp.dtype(dtype or like.dtype), weak_type=False)
 
 
 def call(target, results, arguments, vmap_method, aliases=None, **attributes):
