@@ -98,4 +98,4 @@ def _step(q, k, v, g, b, w, state, reset, scale, qk_l2norm, state_dtype):
         tensors["h0"] = jnp.where(reset.reshape(-1, 1, 1, 1), 0, tensors["h0"])
     options = _rule.Options(_inputs.scale_of(scale, q), bool(qk_l2norm), final=True)
     o, new_state = _rule.apply(options, tensors)
-    return (o if timed else o[:, 0]), new_state.astype(state_dtype or jnp.float32)
+    return (o if timed else o[:, 0]), new_state.astype(state_dtype or _inputs.state_type(q))
