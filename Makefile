@@ -6,7 +6,7 @@ TEXT ?=
 # Options of `make bench`.
 BENCH ?=
 
-.PHONY: build demo test test-aarch64 bench install clean deps format
+.PHONY: build demo test test-aarch64 bench wheel install clean deps format
 .NOTPARALLEL:
 
 build:
@@ -31,6 +31,11 @@ bench: build
 	@build/gdn2 bench --help >/dev/null 2>&1 || \
 	  { echo "bench: this version of the program has no benchmark; docs/status.md says what exists" >&2; exit 2; }
 	@build/gdn2 bench $(BENCH)
+
+# The Python package, into dist/; pip install . does the same in place.
+wheel:
+	@sh tools/deps.sh build test
+	@sh tools/wheel.sh dist
 
 install: build
 	@DESTDIR="$(DESTDIR)" cmake --install build --prefix "$(PREFIX)"

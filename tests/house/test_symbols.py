@@ -2,10 +2,13 @@
 
 To change the interface on purpose, write the new list and review its difference:
     nm -D --defined-only build/libgdn2.so | awk '{ print $3 }' | LC_ALL=C sort > tests/house/symbols.txt
+
+The names with gdn2_xla_ are there all together where the headers of jaxlib were found (GDN2_XLA_FFI), else none of them.
 """
 
 from pathlib import Path
 
+HANDLER = "gdn2_xla_"
 EXPECTED = Path(__file__).with_name("symbols.txt")
 
 
@@ -14,7 +17,9 @@ def exported(run, library):
 
 
 def test_exported_symbols_are_the_list(run, library):
-    assert exported(run, library) == EXPECTED.read_text().split()
+    names = exported(run, library)
+    with_handlers = any(name.startswith(HANDLER) for name in names)
+    assert names == [name for name in EXPECTED.read_text().split() if with_handlers or not name.startswith(HANDLER)]
 
 
 def test_exported_symbols_have_the_prefix():
@@ -23,7 +28,8 @@ def test_exported_symbols_have_the_prefix():
 
 
 def test_every_exported_symbol_is_declared(source):
-    headers = "".join(path.read_text() for path in sorted((source / "include").glob("*.h")))
+    """In a public header; a handler, which no program calls, in its own file."""
+    headers = "".join(path.read_text() for path in [*(source / "include").glob("*.h"), *(source / "src" / "ffi").glob("*.c")])
     missing = [name for name in EXPECTED.read_text().split() if f"{name}(" not in headers]
     assert not missing, f"exported but not in a public header: {missing}"
 

@@ -9,6 +9,9 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[2]
 
+# Two devices for the tests of shard_map, should JAX be imported.
+os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
+
 # The same examples on every machine and every run: a failure can be repeated.
 hypothesis.settings.register_profile("gdn2", derandomize=True, deadline=None, print_blob=True)
 hypothesis.settings.load_profile("gdn2")

@@ -1,0 +1,223 @@
+"""What a call costs beyond the C library, and what patching a transformers model gains.
+
+    python -m gdn2.bench [--threads N] [--tokens T] [--decode N] [--train T] [--skip NAME...]
+
+Parts whose framework is not installed are left out, and said so. NAME: numpy, torch, jax, transformers.
+"""
+
+import argparse
+import importlib.util
+import statistics
+import time
+
+import numpy as np
+
+import gdn2
+from gdn2 import _arrays
+from gdn2._layout import FORWARD
+from gdn2._library import check, load
+from gdn2._problem import Inputs, Options, problem
+
+_K = 8
+_BOUNDS = {"numpy": 15, "torch": 40, "jax": 60}
+
+
+def microseconds(call, batch=10, batches=1000):
+    """The best of many short batches, per call: what it takes while nothing else runs."""
+    best = float("inf")
+    for _ in range(batches):
+        begin = time.perf_counter()
+        for _ in range(batch):
+            call()
+        best = min(best, (time.perf_counter() - begin) / batch)
+    return 1e6 * best
+
+
+def seconds(call, repeats=3):
+    """The median after one call to warm up."""
+    call()
+    times = []
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - begin)
+    return statistics.median(times)
+
+
+def small():
+    """One token of one head of Gated DeltaNet-2 with a state."""
+    r = np.random.default_rng(0)
+    names = dict.fromkeys(("q", "k", "v", "g", "b", "w"), (1, 1, 1, _K)) | {"h0": (1, 1, _K, _K)}
+    return {name: -np.abs(r.normal(size=shape)).astype(np.float32) for name, shape in names.items()}
+
+
+def c_time(x):
+    """The call of the library alone, with everything prepared."""
+    keep = []
+    _, head = problem(_arrays, Inputs(**x), Options(), keep)
+    o, h = np.empty((1, 1, 1, _K), np.float32), np.empty((1, 1, _K, _K), np.float32)
+    outputs = (*_arrays.output(o, "o"), *_arrays.state_output(h, "h"))
+    packed = FORWARD.packed.pack(FORWARD.size, head, *outputs, 1, 0, 0, 0)
+    library = load()
+    check(library.gdn2_forward(packed))
+    return microseconds(lambda: library.gdn2_forward(packed)) - microseconds(lambda: library.gdn2_threads(1))
+
+
+def numpy_call(x):
+    return lambda: gdn2.forward(**x, threads=1)
+
+
+def torch_call(x):
+    import torch
+
+    from gdn2.torch import chunk_gdn2
+
+    torch.set_num_threads(1)
+    h0 = torch.from_numpy(x["h0"])
+    tensors = [torch.from_numpy(x[name]) for name in ("q", "k", "v", "g", "b", "w")]
+    return lambda: chunk_gdn2(*tensors, initial_state=h0, output_final_state=True)
+
+
+def jax_call(x):
+    import jax
+
+    from gdn2.jax import chunk_gdn2
+
+    tensors = [jax.numpy.asarray(x[name]) for name in ("q", "k", "v", "g", "b", "w")]
+    h0 = jax.numpy.asarray(x["h0"])
+    compiled = jax.jit(lambda *tensors: chunk_gdn2(*tensors, initial_state=h0, output_final_state=True))
+    return lambda: jax.block_until_ready(compiled(*tensors))
+
+
+def overheads(skip):
+    """The table of what a call costs."""
+    x = small()
+    print(f"A call of one token, one head, K = V = {_K}, with a state; microseconds, best of many\n")
+    base = c_time(x)
+    print(f"{'':12}{'call':>10}{'C':>10}{'beyond':>10}{'aim':>10}")
+    for name, make in (("numpy", numpy_call), ("torch", torch_call), ("jax", jax_call)):
+        if name in skip:
+            continue
+        if importlib.util.find_spec(name) is None:
+            print(f"{name:12}{'not installed':>20}")
+            continue
+        total = microseconds(make(x))
+        print(f"{name:12}{total:10.1f}{base:10.1f}{total - base:10.1f}{_BOUNDS[name]:10}")
+
+
+def rule_alone(model, tokens):
+    """(before, after) seconds of the rule of one layer, as the model calls it."""
+    import inspect
+    import sys
+
+    import torch
+
+    from gdn2.torch import chunk_gated_delta_rule
+
+    layer = next(module for module in model.modules() if hasattr(module, "A_log"))
+    original = sys.modules[inspect.unwrap(type(layer).forward).__module__].torch_chunk_gated_delta_rule
+    q, k = (torch.randn(1, tokens, layer.num_k_heads, layer.head_k_dim) for _ in range(2))
+    v = torch.randn(1, tokens, layer.num_v_heads, layer.head_v_dim)
+    g, beta = -torch.rand(1, tokens, layer.num_v_heads), torch.rand(1, tokens, layer.num_v_heads)
+    before = seconds(lambda: original(q, k, v, g=g, beta=beta, use_qk_l2norm_in_kernel=True))
+    return before, seconds(lambda: chunk_gated_delta_rule(q, k, v, g, beta, use_qk_l2norm_in_kernel=True))
+
+
+def one_layer(model, tokens):
+    import torch
+
+    layer = next(module for module in model.modules() if hasattr(module, "A_log"))
+    x = torch.randn(1, tokens, layer.hidden_size)
+    return seconds(lambda: layer(x))
+
+
+def decode(model, prompt, count):
+    """Seconds per token after a prompt, on its cache."""
+    import torch
+
+    cache = model(prompt, use_cache=True).past_key_values
+    token = torch.zeros(1, 1, dtype=torch.long)
+    model(token, cache=cache, use_cache=True)
+    begin = time.perf_counter()
+    for _ in range(count):
+        model(token, cache=cache, use_cache=True)
+    return (time.perf_counter() - begin) / count
+
+
+def training_step(model, ids):
+    def step():
+        model.zero_grad()
+        model(ids, labels=ids).loss.backward()
+
+    return seconds(step, repeats=1)
+
+
+def realistic(layers):
+    """A Qwen3.5 model with layers as wide as those of Qwen3-Next, and few of them."""
+    from transformers.models.qwen3_5.configuration_qwen3_5 import Qwen3_5TextConfig
+    from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5ForCausalLM
+
+    sizes = dict(
+        hidden_size=2048, intermediate_size=4096, num_hidden_layers=layers, vocab_size=1024, max_position_embeddings=8192
+    )
+    heads = dict(num_attention_heads=16, num_key_value_heads=2, head_dim=256)
+    linear = dict(linear_num_key_heads=16, linear_num_value_heads=32, linear_key_head_dim=128, linear_value_head_dim=128)
+    return Qwen3_5ForCausalLM(Qwen3_5TextConfig(**sizes, **heads, **linear, pad_token_id=0, bos_token_id=1, eos_token_id=2))
+
+
+def transformers_table(options):
+    import torch
+
+    import gdn2.transformers as gt
+
+    torch.manual_seed(0)
+    torch.set_num_threads(options.threads or torch.get_num_threads())
+    model = realistic(layers=4).eval()
+    T = options.tokens
+    prompt, text = torch.randint(3, 1000, (1, T)), torch.randint(3, 1000, (1, options.train))
+    layers = "3 linear layers and 1 other, 16 key and 32 value heads of 128"
+    print(f"\nQwen3.5, hidden 2048, {layers}, float32, {torch.get_num_threads()} threads\n")
+    print(f"{'':40}{'before':>12}{'patched':>12}{'times':>8}")
+
+    def row(name, before, after, unit, amount):
+        print(f"{name:40}{amount / before:12.1f}{amount / after:12.1f}{before / after:8.1f}  {unit}")
+
+    measures = {
+        f"linear layer, {T} tokens": (lambda: one_layer(model, T), "tokens/s", T),
+        f"model, prefill of {T} tokens": (lambda: seconds(lambda: model(prompt, use_cache=True), 1), "tokens/s", T),
+        f"model, {options.decode} tokens decoded": (lambda: decode(model, prompt[:, :64], options.decode), "tokens/s", 1),
+    }
+    with torch.no_grad():
+        row(f"rule alone, {T} tokens", *rule_alone(model, T), "tokens/s", T)
+        before = [measure() for measure, _, _ in measures.values()]
+        gt.patch(model)
+        for first, (name, (measure, unit, amount)) in zip(before, measures.items()):
+            row(name, first, measure(), unit, amount)
+    gt.unpatch(model)
+    before = training_step(model.train(), text)
+    gt.patch(model)
+    row(f"model, training step of {options.train} tokens", before, training_step(model, text), "tokens/s", options.train)
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(prog="python -m gdn2.bench", description=__doc__.split("\n\n")[0])
+    parser.add_argument("--threads", type=int, default=0, help="threads of PyTorch for the models; 0: its own choice")
+    parser.add_argument("--tokens", type=int, default=2048, help="tokens of a prompt (default: %(default)s)")
+    parser.add_argument("--decode", type=int, default=32, help="tokens decoded (default: %(default)s)")
+    parser.add_argument("--train", type=int, default=512, help="tokens of a training step (default: %(default)s)")
+    parser.add_argument(
+        "--skip", nargs="*", default=[], choices=("numpy", "torch", "jax", "transformers"), help="parts to leave out"
+    )
+    options = parser.parse_args(arguments)
+    overheads(options.skip)
+    if "transformers" in options.skip:
+        return
+    missing = [name for name in ("torch", "transformers") if importlib.util.find_spec(name) is None]
+    if missing:
+        print(f"\ntransformers models: {' and '.join(missing)} not installed")
+    else:
+        transformers_table(options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,264 @@
+"""The ten functions of flash-linear-attention 0.6 over the operators of _ops.py."""
+
+import warnings
+
+import torch
+from torch import Tensor
+
+from gdn2._problem import Options
+from gdn2.torch._ops import rule
+
+Result = tuple[Tensor, Tensor | None]
+_CHUNKS = (16, 32, 64)
+
+
+def _refuse(**unsupported):
+    """What has no meaning here or is not there must be left at its default."""
+    for name, value in unsupported.items():
+        if value is not None and value is not False:
+            raise NotImplementedError(f"{name} is not supported by gdn2; leave it out")
+
+
+def _layout(state_v_first, transpose_state_layout):
+    """state_v_first, also under its old name."""
+    if transpose_state_layout is None:
+        return state_v_first
+    if state_v_first:
+        raise ValueError("state_v_first and transpose_state_layout are the same; give one of them")
+    warnings.warn("transpose_state_layout is called state_v_first now", DeprecationWarning, stacklevel=3)
+    return transpose_state_layout
+
+
+def _chunk(chunk_size):
+    """Results do not depend on it."""
+    if chunk_size not in _CHUNKS:
+        raise ValueError(f"chunk_size is {chunk_size}; it must be one of {_CHUNKS}")
+
+
+def _per_head(name, x):
+    if x.dim() != 3:
+        raise ValueError(f"{name} has shape {tuple(x.shape)}; it must be [B, T, HV]")
+    return x
+
+
+def _decay(use_gate_in_kernel, g, A_log, dt_bias, lower_bound, heads, channels):
+    """(library's decay, A_log, dt_bias, lower_bound): flat parameters of fla in the library's shapes, float32."""
+    if not use_gate_in_kernel:
+        return 0, None, None, 0.0
+    if g is None:
+        raise ValueError("g is None; with use_gate_in_kernel it must be the raw input of the decay")
+    if A_log is None:
+        if lower_bound is None:
+            raise ValueError("A_log is None; with use_gate_in_kernel and without lower_bound it must be given")
+        A_log = torch.zeros(heads)
+    A_log = A_log.reshape(-1).float()
+    if dt_bias is not None:
+        dt_bias = dt_bias.float().reshape(heads, channels) if dt_bias.numel() == heads * channels else dt_bias.float().reshape(-1)
+        if channels == 1:
+            dt_bias = dt_bias.reshape(-1)
+    return (1, A_log, dt_bias, 0.0) if lower_bound is None else (2, A_log, dt_bias, float(lower_bound))
+
+
+def _beta(beta, use_sigmoid, allow_neg_eigval):
+    """(beta, the library's gate). 2 sigmoid is taken here, in float32: the library has it for the erase gate alone."""
+    if allow_neg_eigval and not use_sigmoid:
+        raise ValueError("allow_neg_eigval is given; it must come with use_beta_sigmoid_in_kernel")
+    if not use_sigmoid:
+        return beta, 0
+    return (2 * beta.float().sigmoid(), 0) if allow_neg_eigval else (beta, 1)
+
+
+def _call(
+    q, k, v, g=None, b=None, w=None, beta=None, *, options, h0, final_state, v_first, cu, A_log=None, dt_bias=None
+) -> Result:
+    if h0 is not None:
+        h0 = h0.to(torch.float64 if q.dtype == torch.float64 else torch.float32)
+        if v_first:
+            h0 = h0.transpose(-1, -2)
+    o, h = rule(q, k, v, g, b, w, beta, h0, cu, A_log, dt_bias, *options, final_state, v_first)
+    if not final_state:
+        return o, None
+    return o, h.transpose(2, 3) if v_first else h
+
+
+def _delta(q, k, v, g, beta, scale, l2norm, gate, sigmoid, negative, **rest) -> Result:
+    """A rule with beta; gate: (use_gate_in_kernel, A_log, dt_bias, lower_bound)."""
+    heads, channels = v.shape[2], g.shape[3] if g is not None and g.dim() == 4 else 1
+    decay, A_log, dt_bias, bound = _decay(gate[0], g, *gate[1:], heads, channels)
+    beta, kind = _beta(_per_head("beta", beta), sigmoid, negative)
+    options = Options(scale, 0, decay, bound, kind, kind, l2norm)
+    return _call(q, k, v, g, beta=beta, options=options, A_log=A_log, dt_bias=dt_bias, **rest)
+
+
+def chunk_gdn2(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    g: Tensor,
+    b: Tensor,
+    w: Tensor,
+    scale: float | None = None,
+    initial_state: Tensor | None = None,
+    output_final_state: bool = False,
+    use_qk_l2norm_in_kernel: bool = False,
+    use_gate_in_kernel: bool = False,
+    cu_seqlens: Tensor | None = None,
+    cu_seqlens_cpu: Tensor | None = None,
+    safe_gate: bool = False,
+    lower_bound: float | None = None,
+    disable_recompute: bool = False,
+    return_intermediate_states: bool = False,
+    state_v_first: bool = False,
+    cp_context: object | None = None,
+    *,
+    A_log: Tensor | None = None,
+    dt_bias: Tensor | None = None,
+    chunk_size: int = 64,
+    transpose_state_layout: bool | None = None,
+) -> Result:
+    """Gated DeltaNet-2: S <- (I - k (b k)^T) diag(exp(g)) S + k (w v)^T, o = S^T (scale q).
+
+    Args:
+        q, k: [B, T, H, K].
+        v, w: [B, T, HV, V]; w is the write gate.
+        g: natural logarithm of the decay, or raw with use_gate_in_kernel, [B, T, HV, K].
+        b: erase gate [B, T, HV, K].
+        scale: None: K^-1/2.
+        initial_state: [N, HV, K, V], or [N, HV, V, K] with state_v_first; N = B, or one per sequence of cu_seqlens.
+        use_qk_l2norm_in_kernel: q and k are divided by their norms.
+        use_gate_in_kernel: the decay is -exp(A_log) softplus(g + dt_bias), or with lower_bound
+            lower_bound sigmoid(exp(A_log) (g + dt_bias)); A_log [HV] (with lower_bound may be None: 0), dt_bias [HV * K] or
+            [HV].
+        cu_seqlens: int32 or int64 [N + 1], with B = 1.
+        cu_seqlens_cpu, safe_gate, disable_recompute, chunk_size: without effect: gates are never clamped, and results do not
+            depend on how the work is cut.
+        return_intermediate_states, cp_context: not supported.
+
+    Returns:
+        (o, final_state): o [B, T, HV, V] in the type of q, the state in float32 (float64 in a float64 call), or None.
+
+    Raises:
+        ValueError, TypeError: an argument is not what it must be; the message names it. Unknown keywords are TypeErrors.
+        NotImplementedError: an argument that gdn2 does not support is used.
+    """
+    _refuse(return_intermediate_states=return_intermediate_states, cp_context=cp_context)
+    _chunk(chunk_size)
+    v_first = _layout(state_v_first, transpose_state_layout)
+    decay, A_log, dt_bias, bound = _decay(use_gate_in_kernel, g, A_log, dt_bias, lower_bound, v.shape[2], q.shape[3])
+    return _call(
+        *(q, k, v, g, b, w),
+        options=Options(scale, 0, decay, bound, 0, 0, use_qk_l2norm_in_kernel),
+        **dict(h0=initial_state, final_state=output_final_state, v_first=v_first, cu=cu_seqlens, A_log=A_log, dt_bias=dt_bias),
+    )
+
+
+def fused_recurrent_gdn2(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    g: Tensor,
+    b: Tensor,
+    w: Tensor,
+    A_log: Tensor | None = None,
+    dt_bias: Tensor | None = None,
+    scale: float | None = None,
+    initial_state: Tensor | None = None,
+    output_final_state: bool = False,
+    use_qk_l2norm_in_kernel: bool = False,
+    use_gate_in_kernel: bool = False,
+    lower_bound: float | None = None,
+    state_v_first: bool = False,
+    cu_seqlens: Tensor | None = None,
+    *,
+    transpose_state_layout: bool | None = None,
+) -> Result:
+    """As chunk_gdn2, with its arguments in another order; the same code and the same bits."""
+    return chunk_gdn2(
+        *(q, k, v, g, b, w, scale, initial_state, output_final_state, use_qk_l2norm_in_kernel, use_gate_in_kernel),
+        cu_seqlens=cu_seqlens,
+        lower_bound=lower_bound,
+        state_v_first=_layout(state_v_first, transpose_state_layout),
+        A_log=A_log,
+        dt_bias=dt_bias,
+    )
+
+
+def chunk_kda(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    g: Tensor,
+    beta: Tensor,
+    scale: float | None = None,
+    initial_state: Tensor | None = None,
+    output_final_state: bool = False,
+    use_qk_l2norm_in_kernel: bool = False,
+    use_gate_in_kernel: bool = False,
+    use_beta_sigmoid_in_kernel: bool = False,
+    allow_neg_eigval: bool = False,
+    safe_gate: bool = False,
+    lower_bound: float | None = None,
+    disable_recompute: bool = False,
+    return_intermediate_states: bool = False,
+    state_v_first: bool = False,
+    cu_seqlens: Tensor | None = None,
+    cu_seqlens_cpu: Tensor | None = None,
+    cp_context: object | None = None,
+    use_graph: bool = False,
+    max_num_seqs: int | None = None,
+    *,
+    A_log: Tensor | None = None,
+    dt_bias: Tensor | None = None,
+    chunk_size: int = 64,
+    transpose_state_layout: bool | None = None,
+) -> Result:
+    """Kimi Delta Attention: chunk_gdn2 with b = w = beta, [B, T, HV].
+
+    Args:
+        use_beta_sigmoid_in_kernel: beta is raw; its sigmoid is taken, twice the sigmoid with allow_neg_eigval.
+        use_graph, max_num_seqs: not supported.
+        Everything else: as chunk_gdn2.
+    """
+    _refuse(
+        return_intermediate_states=return_intermediate_states,
+        cp_context=cp_context,
+        use_graph=use_graph,
+        max_num_seqs=max_num_seqs,
+    )
+    _chunk(chunk_size)
+    v_first = _layout(state_v_first, transpose_state_layout)
+    gate = (use_gate_in_kernel, A_log, dt_bias, lower_bound)
+    return _delta(
+        *(q, k, v, g, beta, scale, use_qk_l2norm_in_kernel, gate, use_beta_sigmoid_in_kernel, allow_neg_eigval),
+        **dict(h0=initial_state, final_state=output_final_state, v_first=v_first, cu=cu_seqlens),
+    )
+
+
+def fused_recurrent_kda(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    g: Tensor,
+    beta: Tensor,
+    A_log: Tensor | None = None,
+    dt_bias: Tensor | None = None,
+    scale: float | None = None,
+    initial_state: Tensor | None = None,
+    output_final_state: bool = False,
+    use_qk_l2norm_in_kernel: bool = False,
+    use_gate_in_kernel: bool = False,
+    use_beta_sigmoid_in_kernel: bool = False,
+    allow_neg_eigval: bool = False,
+    lower_bound: float | None = None,
+    state_v_first: bool = False,
+    cu_seqlens: Tensor | None = None,
+    *,
+    transpose_state_layout: bool | None = None,
+) -> Result:
+    """As chunk_kda, with its arguments in another order; the same code and the same bits."""
+    v_first = _layout(state_v_first, transpose_state_layout)
+    gate = (use_gate_in_kernel, A_log, dt_bias, lower_bound)
+    return _delta(
+        *(q, k, v, g, beta, scale, use_qk_l2norm_in_kernel, gate, use_beta_sigmoid_in_kernel, allow_neg_eigval),
+        **dict(h0=initial_state, final_state=output_final_state, v_first=v_first, cu=cu_seqlens),
+    )

@@ -1,0 +1,194 @@
+"""The functions of flash-linear-attention for Gated DeltaNet, DeltaNet and GLA."""
+
+import torch
+from torch import Tensor
+
+from gdn2._problem import Options
+from gdn2.torch._fla import Result, _call, _chunk, _delta, _layout, _refuse
+
+
+def chunk_gated_delta_rule(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    g: Tensor,
+    beta: Tensor,
+    scale: float | None = None,
+    initial_state: Tensor | None = None,
+    output_final_state: bool = False,
+    use_qk_l2norm_in_kernel: bool = False,
+    use_beta_sigmoid_in_kernel: bool = False,
+    allow_neg_eigval: bool = False,
+    state_v_first: bool = False,
+    cu_seqlens: Tensor | None = None,
+    cu_seqlens_cpu: Tensor | None = None,
+    chunk_indices: Tensor | None = None,
+    cp_context: object | None = None,
+    *,
+    use_gate_in_kernel: bool = False,
+    A_log: Tensor | None = None,
+    dt_bias: Tensor | None = None,
+    chunk_size: int = 64,
+    transpose_state_layout: bool | None = None,
+) -> Result:
+    """Gated DeltaNet: S <- (I - beta k k^T) exp(g) S + beta k v^T, o = S^T (scale q).
+
+    Args:
+        g: natural logarithm of the decay, or raw with use_gate_in_kernel, [B, T, HV]; A_log, dt_bias [HV].
+        beta: [B, T, HV], raw with use_beta_sigmoid_in_kernel.
+        cu_seqlens_cpu, chunk_indices, chunk_size: without effect.
+        Everything else: as chunk_kda.
+    """
+    _refuse(cp_context=cp_context)
+    _chunk(chunk_size)
+    if g.dim() != 3:
+        raise ValueError(f"g has shape {tuple(g.shape)}; it must be [B, T, HV]")
+    v_first = _layout(state_v_first, transpose_state_layout)
+    return _delta(
+        *(q, k, v, g, beta, scale, use_qk_l2norm_in_kernel, (use_gate_in_kernel, A_log, dt_bias, None)),
+        *(use_beta_sigmoid_in_kernel, allow_neg_eigval),
+        **dict(h0=initial_state, final_state=output_final_state, v_first=v_first, cu=cu_seqlens),
+    )
+
+
+def fused_recurrent_gated_delta_rule(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    g: Tensor | None = None,
+    gk: Tensor | None = None,
+    gv: Tensor | None = None,
+    beta: Tensor | None = None,
+    scale: float | None = None,
+    initial_state: Tensor | None = None,
+    output_final_state: bool = False,
+    use_qk_l2norm_in_kernel: bool = False,
+    use_gate_in_kernel: bool = False,
+    A_log: Tensor | None = None,
+    dt_bias: Tensor | None = None,
+    use_beta_sigmoid_in_kernel: bool = False,
+    allow_neg_eigval: bool = False,
+    state_v_first: bool = False,
+    cu_seqlens: Tensor | None = None,
+    *,
+    transpose_state_layout: bool | None = None,
+) -> Result:
+    """As chunk_gated_delta_rule, and with a decay per key channel.
+
+    Args:
+        g: [B, T, HV], None: 0.
+        gk: logarithm of a further decay, [B, T, HV, K].
+        gv: decay of value channels: not supported.
+        beta: None: 1.
+    """
+    _refuse(gv=gv)
+    if g is not None and g.dim() != 3:
+        raise ValueError(f"g has shape {tuple(g.shape)}; it must be [B, T, HV]")
+    if gk is not None:
+        if use_gate_in_kernel:
+            raise NotImplementedError("gk together with use_gate_in_kernel is not supported by gdn2; leave one of them out")
+        g = gk if g is None else gk + g[..., None]
+    if beta is None:
+        beta = torch.ones(v.shape[:3], dtype=v.dtype)
+    v_first = _layout(state_v_first, transpose_state_layout)
+    return _delta(
+        *(q, k, v, g, beta, scale, use_qk_l2norm_in_kernel, (use_gate_in_kernel, A_log, dt_bias, None)),
+        *(use_beta_sigmoid_in_kernel, allow_neg_eigval),
+        **dict(h0=initial_state, final_state=output_final_state, v_first=v_first, cu=cu_seqlens),
+    )
+
+
+def chunk_delta_rule(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    beta: Tensor,
+    scale: float | None = None,
+    initial_state: Tensor | None = None,
+    output_final_state: bool = False,
+    use_qk_l2norm_in_kernel: bool = False,
+    cu_seqlens: Tensor | None = None,
+    cu_seqlens_cpu: Tensor | None = None,
+    *,
+    chunk_size: int = 64,
+) -> Result:
+    """DeltaNet: S <- (I - beta k k^T) S + beta k v^T, o = S^T (scale q). Arguments as chunk_gated_delta_rule; float32 is fine."""
+    _chunk(chunk_size)
+    return fused_recurrent_delta_rule(
+        q, k, v, beta, scale, initial_state, output_final_state, use_qk_l2norm_in_kernel, cu_seqlens
+    )
+
+
+def fused_recurrent_delta_rule(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    beta: Tensor | None = None,
+    scale: float | None = None,
+    initial_state: Tensor | None = None,
+    output_final_state: bool = False,
+    use_qk_l2norm_in_kernel: bool = False,
+    cu_seqlens: Tensor | None = None,
+) -> Result:
+    """As chunk_delta_rule. beta: None: 1."""
+    if beta is None:
+        beta = torch.ones(v.shape[:3], dtype=v.dtype)
+    return _delta(
+        *(q, k, v, None, beta, scale, use_qk_l2norm_in_kernel, (False, None, None, None), False, False),
+        **dict(h0=initial_state, final_state=output_final_state, v_first=False, cu=cu_seqlens),
+    )
+
+
+def chunk_gla(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    g: Tensor,
+    scale: float | None = None,
+    initial_state: Tensor | None = None,
+    output_final_state: bool = False,
+    state_v_first: bool = False,
+    cu_seqlens: Tensor | None = None,
+    cu_seqlens_cpu: Tensor | None = None,
+) -> Result:
+    """Gated Linear Attention: S <- diag(exp(g)) S + k v^T, o = S^T (scale q).
+
+    g [B, T, H, K]; other arguments as chunk_gated_delta_rule.
+    """
+    return _call(
+        *(q, k, v, g),
+        options=Options(scale),
+        **dict(h0=initial_state, final_state=output_final_state, v_first=state_v_first, cu=cu_seqlens),
+    )
+
+
+def fused_recurrent_gla(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    gk: Tensor | None = None,
+    gv: Tensor | None = None,
+    scale: float | None = None,
+    initial_state: Tensor | None = None,
+    output_final_state: bool = False,
+    reverse: bool = False,
+    state_v_first: bool = False,
+    cu_seqlens: Tensor | None = None,
+    *,
+    transpose_state_layout: bool | None = None,
+) -> Result:
+    """As chunk_gla.
+
+    Args:
+        gk: None: no decay.
+        gv: decay of value channels: not supported.
+        reverse: the tokens are taken from the last to the first; not together with cu_seqlens.
+    """
+    _refuse(gv=gv)
+    if reverse and cu_seqlens is not None:
+        raise NotImplementedError("reverse together with cu_seqlens is not supported by gdn2; leave one of them out")
+    if reverse:
+        q, k, v, gk = (None if x is None else x.flip(1) for x in (q, k, v, gk))
+    v_first = _layout(state_v_first, transpose_state_layout)
+    o, h = chunk_gla(q, k, v, gk, scale, initial_state, output_final_state, v_first, cu_seqlens)
+    return o.flip(1) if reverse else o, h
