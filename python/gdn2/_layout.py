@@ -40,6 +40,8 @@ class Layout:
 NULL = f"{struct.calcsize('P')}x"
 TENSOR = Layout(("data", "P"), ("dtype", "i"), ("stride", "4q"))
 ABSENT = (0, 0, 0, 0, 0, 0)
+STATES = Layout(("data", "P"), ("dtype", "i"), ("stride", "5q"))
+NO_STATES = (0, 0, 0, 0, 0, 0, 0)
 
 PROBLEM = Layout(
     *((name, "q") for name in ("B", "T", "H", "K", "V")),
@@ -64,6 +66,8 @@ FORWARD = Layout(
     ("problem", PROBLEM),
     ("o", TENSOR),
     ("h_final", TENSOR),
+    ("snapshots", STATES),
+    ("snapshot_every", "q"),
     ("exec", EXEC),
     ("profile", NULL),
 )
@@ -78,6 +82,25 @@ BACKWARD = Layout(
     ("checkpoint_every", "q"),
     ("exec", EXEC),
     ("profile", NULL),
+)
+
+STEP = Layout(
+    ("struct_size", "N"),
+    ("problem", PROBLEM),
+    ("o", TENSOR),
+    ("from", TENSOR),
+    ("to", TENSOR),
+    ("slot", "P"),
+    ("slot_type", "i"),
+    ("slots", "q"),
+    ("reset", "P"),
+    ("each", STATES),
+    ("history", STATES),
+    ("history_length", "q"),
+    ("accepted", "P"),
+    ("accepted_type", "i"),
+    ("drafts_by_slot", "i"),
+    ("exec", EXEC),
 )
 
 CONV_PROBLEM = Layout(
@@ -123,6 +146,8 @@ STRUCTS = {
     "gdn2_exec": EXEC,
     "gdn2_forward_args": FORWARD,
     "gdn2_backward_args": BACKWARD,
+    "gdn2_states": STATES,
+    "gdn2_step_args": STEP,
     "gdn2_conv_problem": CONV_PROBLEM,
     "gdn2_conv_forward_args": CONV_FORWARD,
     "gdn2_conv_backward_args": CONV_BACKWARD,

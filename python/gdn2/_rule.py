@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gdn2 import _arrays
-from gdn2._layout import ABSENT, BACKWARD, FORWARD, GRADIENTS
+from gdn2._layout import ABSENT, BACKWARD, FORWARD, GRADIENTS, NO_STATES
 from gdn2._library import check, load
 from gdn2._problem import Inputs, execution, options, problem
 
@@ -41,6 +41,11 @@ def state_type(q):
     return _F64 if q.dtype is _F64 else _F32
 
 
+def longest(cu_seqlens, sizes):
+    """Tokens of the longest sequence."""
+    return sizes.T if cu_seqlens is None or sizes.N == 0 else int(np.diff(cu_seqlens).max())
+
+
 def forward(
     q: Array,
     k: Array,
@@ -62,6 +67,8 @@ def forward(
     write: Gate = "given",
     qk_l2norm: bool = False,
     final_state: bool = True,
+    snapshots: Array | None = None,
+    snapshot_every: int = 0,
     out: Array | None = None,
     h_out: Array | None = None,
     threads: int = 0,
@@ -96,6 +103,9 @@ def forward(
         erase, write: the gates are given, or raw: sigmoid(b), and for b 2 sigmoid(b).
         qk_l2norm: q and k are divided by sqrt(sum of squares + 1e-6).
         final_state: False: the final state is not computed, and None is returned for it.
+        snapshots: array [N, S, HV, K, V] to write states on the way into: moment i is after (i + 1) snapshot_every tokens of
+            the sequence, S = longest sequence // snapshot_every. Moments that a sequence does not reach are not written.
+        snapshot_every: a multiple of 16.
         out: array to write the outputs into, any strides but those of channels.
         h_out: array to write the final state into; may be h0 itself.
         threads: at most this many; 0: as OpenMP would take.
@@ -131,7 +141,12 @@ def forward(
         else:
             h_final = destination(h_out, "h_out", shape, x)
             last = _arrays.state_output(h_final, "h_out")
-    run(_library.gdn2_forward, FORWARD, head, *written, *last, *execution(threads, isa))
+    on_the_way = (*NO_STATES, int(snapshot_every))
+    if snapshots is not None:
+        count = longest(cu_seqlens, sizes) // max(1, int(snapshot_every))
+        destination(snapshots, "snapshots", (sizes.N, count, sizes.HV, sizes.K, sizes.V), x)
+        on_the_way = (*_arrays.state_output(snapshots, "snapshots"), int(snapshot_every))
+    run(_library.gdn2_forward, FORWARD, head, *written, *last, *on_the_way, *execution(threads, isa))
     return o, h_final
 
 

@@ -18,10 +18,13 @@ from torch import Tensor, nn
 from gdn2._problem import Options
 from gdn2.torch._ops import rule, state_type
 from gdn2.torch._parts import conv, norm
+from gdn2.torch._step import run as step
 
 _LAYERS = {"Qwen3NextGatedDeltaNet", "Qwen3_5GatedDeltaNet", "Qwen3_5MoeGatedDeltaNet"}
 # The decay by softplus, both gates by sigmoid of beta, normalised queries and keys.
 _OPTIONS = Options(None, 0, 1, 0.0, 1, 1, True)
+# Up to so many tokens are taken one by one on the state where it lies.
+_FEW = 8
 
 
 def _is_layer(module: nn.Module) -> bool:
@@ -110,6 +113,9 @@ def _mix(layer, y, raw_beta, raw_decay, h0, final_state, cu_seqlens):
     v = v.unflatten(-1, (-1, layer.head_v_dim))
     wide = state_type(y)
     parameters = (layer.A_log.to(wide), layer.dt_bias.to(wide))
+    if h0 is not None and q.shape[1] <= _FEW and wide is torch.float32 and not torch.is_grad_enabled():
+        # The cache's own state is changed in place.
+        return step(q, k, v, raw_decay, None, None, raw_beta, cu_seqlens, *parameters, *_OPTIONS, h0, None), None
     h0 = None if h0 is None else h0.to(wide)
     return rule(*(q, k, v, raw_decay, None, None, raw_beta, h0, cu_seqlens, *parameters), *_OPTIONS, *(final_state, False))
 
@@ -127,7 +133,7 @@ def _forward(self, hidden_states: Tensor, cache=None, attention_mask: Tensor | N
     qkv, z, raw_beta, raw_decay = _project(self, hidden_states)
     y = _convolve(self, qkv, cache, cu_seqlens)
     o, h = _mix(self, y, raw_beta, raw_decay, h0, cache is not None, cu_seqlens)
-    if cache is not None:
+    if cache is not None and h is not None:
         cache.update_recurrent_state(h, self.layer_idx)
     o = norm(o, self.norm.weight, z, eps=self.norm.variance_epsilon)
     return self.out_proj(o.flatten(2))

@@ -46,6 +46,22 @@ def norm_arguments():
     return *(torch.randn(shape, requires_grad=True) for shape in ((2, 3, 4), (4,), (2, 3, 4))), 0, True, 1e-5
 
 
+def step_arguments():
+    x, _ = tensors("gdn2")
+    return (
+        *(x[name][:, :2] for name in ("q", "k", "v", "g", "b", "w")),
+        *(None,) * 5,
+        0,
+        0,
+        0.0,
+        0,
+        0,
+        False,
+        x["h0"].clone(),
+        None,
+    )
+
+
 CALLS = {
     "forward of KDA": (OPS.forward, lambda: arguments(needing(tensors("kda")[0]))),
     "forward of Gated DeltaNet-2": (OPS.forward, lambda: arguments(needing(tensors("gdn2")[0]), final_state=False)),
@@ -60,6 +76,7 @@ CALLS = {
     ),
     "conv": (OPS.conv, conv_arguments),
     "norm": (OPS.norm, norm_arguments),
+    "step": (OPS.step, step_arguments),
 }
 
 

@@ -1,7 +1,7 @@
 """PyTorch: the rules under the names, arguments and return values of flash-linear-attention, on the CPU; and the
-causal convolution (conv) and the gated RMS norm (norm) that stand around them in a layer.
+causal convolution (conv) and the gated RMS norm (norm) that stand around them in a layer, and decode in place (step).
 
-Everything is differentiable once (second derivatives are refused), works under torch.compile, and takes float32,
+Everything but step is differentiable once (second derivatives are refused), works under torch.compile, and takes float32,
 bfloat16, float16 and float64 tensors in any strides. Under autocast nothing is cast: tensors are taken in the types they
 have, float32 gates stay float32.
 """
@@ -16,6 +16,7 @@ from gdn2.torch._fla_heads import (
     fused_recurrent_gla,
 )
 from gdn2.torch._parts import conv, norm
+from gdn2.torch._step import step
 
 __all__ = [
     "chunk_delta_rule",
@@ -30,4 +31,5 @@ __all__ = [
     "fused_recurrent_gla",
     "fused_recurrent_kda",
     "norm",
+    "step",
 ]

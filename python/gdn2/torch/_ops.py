@@ -2,7 +2,7 @@
 
 import torch
 
-from gdn2._layout import ABSENT, BACKWARD, FORWARD, GRADIENTS
+from gdn2._layout import ABSENT, BACKWARD, FORWARD, GRADIENTS, NO_STATES
 from gdn2._library import check, load
 from gdn2._problem import Inputs, Options, problem
 from gdn2.torch import _tensors
@@ -37,7 +37,7 @@ def _forward(*arguments):
     o, h = _results(x, *arguments[-2:])
     last = _tensors.output(h, "h_final") if arguments[-2] else ABSENT
     packed = FORWARD.packed.pack(
-        FORWARD.size, head, *_tensors.output(o, "o"), *last, torch.get_num_threads(), 0, 0, 0
+        FORWARD.size, head, *_tensors.output(o, "o"), *last, *NO_STATES, 0, torch.get_num_threads(), 0, 0, 0
     )
     check(_library.gdn2_forward(packed))
     return o, h
