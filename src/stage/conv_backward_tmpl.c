@@ -71,9 +71,8 @@ INLINE void conv_back_end(int W, const conv_back_column *k, conv_back_room *room
 INLINE void conv_back_block(int W, int silu, gdn2_dtype dtype, int channels, const gdn2_conv_run *run, const gdn2_conv_grad *grad,
                             conv_back_room *room, int64_t t) {
   const int64_t size = gdn2_dtype_size(dtype), wants_dx = grad->dx.at != NULL;
-  const gdn2_rows_out dy_rows = {(char *)(uintptr_t)grad->dy.at, dtype, 1, grad->dy.step};
-  const conv_rows rows = conv_rows_at(W, &run->x, &dy_rows, t, CONV_BLOCK);
-  const conv_rows out = conv_rows_at(1, &run->x, wants_dx ? &grad->dx : &dy_rows, t, CONV_BLOCK);
+  const conv_rows rows = conv_rows_at(W, &run->x, wants_dx ? &grad->dx : NULL, t, CONV_BLOCK);
+  const conv_rows dy_rows = conv_rows_at(1, &grad->dy, NULL, t, CONV_BLOCK);
   const ptrdiff_t x_ahead = -CONV_BLOCK * run->x.step * size, dy_ahead = -CONV_BLOCK * grad->dy.step * size;
   const ptrdiff_t dx_ahead = wants_dx ? -CONV_BLOCK * grad->dx.step * size : 0;
   float *const sums = grad->sums;
@@ -87,18 +86,18 @@ INLINE void conv_back_block(int W, int silu, gdn2_dtype dtype, int channels, con
     UNROLL
     for (int i = 0; i < CONV_BLOCK; i++) x[i] = any_load(dtype, rows.x[W - 1 + i], m, VL);
     UNROLL
-    for (int i = 0; i < CONV_BLOCK; i++) dy[i] = any_load(dtype, rows.y[i], m, VL);
+    for (int i = 0; i < CONV_BLOCK; i++) dy[i] = any_load(dtype, dy_rows.x[i], m, VL);
     conv_back_tokens(W, silu, &k, CONV_BLOCK, x, dy);
     if (wants_dx) {
       UNROLL
-      for (int i = 0; i < CONV_BLOCK; i++) any_store(dtype, out.y[i], m, conv_back_dx(W, &k, i, v_zero()), VL);
+      for (int i = 0; i < CONV_BLOCK; i++) any_store(dtype, rows.y[i], m, conv_back_dx(W, &k, i, v_zero()), VL);
     }
     conv_back_end(W, &k, room, sums, ld, m);
     UNROLL
     for (int i = 0; i < CONV_BLOCK; i++) {
       __builtin_prefetch(rows.x[i] + x_ahead + m * size, 0, 3);
-      __builtin_prefetch(rows.y[i] + dy_ahead + m * size, 0, 3);
-      __builtin_prefetch(out.y[i] + dx_ahead + m * size, 1, 3);
+      __builtin_prefetch(dy_rows.x[i] + dy_ahead + m * size, 0, 3);
+      if (wants_dx) __builtin_prefetch(rows.y[i] + dx_ahead + m * size, 1, 3);
     }
   }
 }

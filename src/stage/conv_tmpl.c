@@ -109,12 +109,13 @@ typedef struct {
   char *y[CONV_BLOCK];
 } conv_rows;
 
+/* y == NULL: none. */
 INLINE conv_rows conv_rows_at(int W, const gdn2_rows *x, const gdn2_rows_out *y, int64_t t, int count) {
   conv_rows rows;
   UNROLL
   for (int i = 0; i < W - 1 + count; i++) rows.x[i] = x->at + (t - (W - 1) + i) * x->step * gdn2_dtype_size(x->dtype);
   UNROLL
-  for (int i = 0; i < count; i++) rows.y[i] = y->at + (t + i) * y->step * gdn2_dtype_size(y->dtype);
+  for (int i = 0; i < count; i++) rows.y[i] = y ? y->at + (t + i) * y->step * gdn2_dtype_size(y->dtype) : NULL;
   return rows;
 }
 
