@@ -1,7 +1,8 @@
 #include "ffi/rows.h"
 #include <string.h>
 
-static const char *const input_names[GDN2_FFI_INPUTS] = {"q", "k", "v", "g", "b", "w", "h0", "d_o", "dh_final", "cu_seqlens"};
+static const char *const input_names[GDN2_FFI_INPUTS] = {"q",  "k",   "v",        "g",          "b",    "w",
+                                                         "h0", "d_o", "dh_final", "cu_seqlens", "reset"};
 static const char *const output_names[GDN2_FFI_OUTPUTS] = {"o", "h_final", "dq", "dk", "dv", "dg", "db", "dw", "dh0"};
 
 /* Takes the next word off the text; its place in names, -1 if it is none of them. */
@@ -32,14 +33,18 @@ static int is_float(XLA_FFI_DataType type) {
          type == XLA_FFI_DataType_F64;
 }
 
+static int is_integer(int which, XLA_FFI_DataType type) {
+  if (which == GDN2_FFI_RESET) return type == XLA_FFI_DataType_PRED || type == XLA_FFI_DataType_U8;
+  return type == XLA_FFI_DataType_S32 || type == XLA_FFI_DataType_S64;
+}
+
 static const char *check(const gdn2_ffi_rows *rows) {
   for (int i = 0; i < GDN2_FFI_INPUTS; i++) {
     const XLA_FFI_Buffer *x = rows->in[i];
-    const int integers = i == GDN2_FFI_CU_SEQLENS;
+    const int integers = i >= GDN2_FFI_CU_SEQLENS;
     if (x && !has_rank(x, rows->leads, is_gate(i), integers)) return "an input has a wrong number of axes";
     if (x && !integers && !is_float(x->dtype)) return "an input has an unknown element type";
-    if (x && integers && x->dtype != XLA_FFI_DataType_S32 && x->dtype != XLA_FFI_DataType_S64)
-      return "cu_seqlens must be int32 or int64";
+    if (x && integers && !is_integer(i, x->dtype)) return "cu_seqlens must be int32 or int64, reset truth values";
   }
   for (int i = 0; i < GDN2_FFI_OUTPUTS; i++) {
     const XLA_FFI_Buffer *x = rows->out[i];
@@ -107,6 +112,7 @@ static int64_t offset(const gdn2_ffi_rows *rows, const XLA_FFI_Buffer *x, int64_
 }
 
 static size_t element_size(XLA_FFI_DataType type) {
+  if (type == XLA_FFI_DataType_PRED || type == XLA_FFI_DataType_U8) return 1;
   if (type == XLA_FFI_DataType_F64 || type == XLA_FFI_DataType_S64) return 8;
   return type == XLA_FFI_DataType_F32 || type == XLA_FFI_DataType_S32 ? 4 : 2;
 }
@@ -140,4 +146,44 @@ gdn2_input gdn2_ffi_input(const gdn2_ffi_rows *rows, int which, int64_t n) {
 
 const void *gdn2_ffi_integers(const gdn2_ffi_rows *rows, int which, int64_t n) {
   return rows->in[which] ? address(rows, rows->in[which], n) : NULL;
+}
+
+/* A gate with H of HV heads is read through the map, as q and k are. */
+static int has_key_heads(const gdn2_ffi_rows *rows, int which, int64_t H, int64_t HV) {
+  const XLA_FFI_Buffer *x = rows->in[which];
+  return x && HV != H && x->dims[rows->leads + 2] == H;
+}
+
+gdn2_problem gdn2_ffi_problem(const XLA_FFI_CallFrame *frame, const gdn2_ffi_rows *rows, const double *scale, int64_t n) {
+  const int64_t *q = rows->in[GDN2_FFI_Q]->dims + rows->leads, *v = rows->in[GDN2_FFI_V]->dims + rows->leads;
+  gdn2_problem p = {
+      .B = q[0] * rows->folded,
+      .T = q[1],
+      .H = q[2],
+      .K = q[3],
+      .V = v[3],
+      .HV = v[2],
+      .q = gdn2_ffi_input(rows, GDN2_FFI_Q, n),
+      .k = gdn2_ffi_input(rows, GDN2_FFI_K, n),
+      .v = gdn2_ffi_input(rows, GDN2_FFI_V, n),
+      .g = gdn2_ffi_input(rows, GDN2_FFI_G, n),
+      .b = gdn2_ffi_input(rows, GDN2_FFI_B, n),
+      .w = gdn2_ffi_input(rows, GDN2_FFI_W, n),
+      .h0 = gdn2_ffi_input(rows, GDN2_FFI_H0, n),
+      .scale = scale,
+      .g_key_heads = has_key_heads(rows, GDN2_FFI_G, q[2], v[2]),
+      .b_key_heads = has_key_heads(rows, GDN2_FFI_B, q[2], v[2]),
+      .qk_l2norm = (int)gdn2_ffi_integer(frame, "qk_l2norm", 0),
+  };
+  const XLA_FFI_Buffer *offsets = rows->in[GDN2_FFI_CU_SEQLENS];
+  if (offsets) {
+    p.cu_seqlens = gdn2_ffi_integers(rows, GDN2_FFI_CU_SEQLENS, n);
+    p.cu_seqlens_type = offsets->dtype == XLA_FFI_DataType_S64 ? GDN2_I64 : GDN2_I32;
+    p.N = offsets->dims[rows->leads] - 1;
+  }
+  return p;
+}
+
+gdn2_exec gdn2_ffi_execution(const XLA_FFI_CallFrame *frame) {
+  return (gdn2_exec){.threads = (int)gdn2_ffi_integer(frame, "threads", 0)};
 }

@@ -14,7 +14,8 @@ enum {
   GDN2_FFI_H0,
   GDN2_FFI_D_O,
   GDN2_FFI_DH_FINAL,
-  GDN2_FFI_CU_SEQLENS,
+  GDN2_FFI_CU_SEQLENS, /* from here on integers, of one axis */
+  GDN2_FFI_RESET,
   GDN2_FFI_INPUTS
 };
 enum {
@@ -46,6 +47,10 @@ const char *gdn2_ffi_read_rows(const XLA_FFI_CallFrame *frame, gdn2_ffi_rows *ro
 /* Row n of a tensor; absent if it is absent. A gate without a channel axis is one number per head. */
 gdn2_input gdn2_ffi_input(const gdn2_ffi_rows *rows, int which, int64_t n);
 gdn2_output gdn2_ffi_output(const gdn2_ffi_rows *rows, int which, int64_t n);
+
+/* The problem of row n, from the shapes of the buffers and the attributes qk_l2norm and threads. */
+gdn2_problem gdn2_ffi_problem(const XLA_FFI_CallFrame *frame, const gdn2_ffi_rows *rows, const double *scale, int64_t n);
+gdn2_exec gdn2_ffi_execution(const XLA_FFI_CallFrame *frame);
 
 /* Where row n of an integer input begins; NULL if it is absent. */
 const void *gdn2_ffi_integers(const gdn2_ffi_rows *rows, int which, int64_t n);

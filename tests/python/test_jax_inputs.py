@@ -193,3 +193,33 @@ def test_names_and_signatures():
         assert parameters[: len(support.names(rule)) + 1] == [*support.names(rule), "state"]
         assert {"reset", "scale", "qk_l2norm", "state_dtype"} <= set(parameters)
     assert len(gdn2.jax.__all__) == 10 and all(callable(getattr(gdn2.jax, name)) for name in gdn2.jax.__all__)
+
+
+def test_steps_of_narrow_states():
+    """A state of 16 bits is widened, stepped in float32 and rounded once."""
+    x, _ = support.sample()
+    token = [x[name][:, 0] for name in support.names("gdn2")]
+    narrow = x["h0"].astype(jnp.bfloat16)
+    o, state = gdn2.jax.gdn2_decode_step(*token, narrow, state_dtype="bfloat16")
+    wide_o, wide_state = gdn2.jax.gdn2_decode_step(*token, narrow.astype(jnp.float32))
+    np.testing.assert_array_equal(o, wide_o)
+    np.testing.assert_array_equal(state, wide_state.astype(jnp.bfloat16))
+
+
+def test_gradients_of_a_step():
+    """Those of a sequence of one token; a row that starts anew has none by the state it threw away."""
+    x, cotangents = support.sample(T=1)
+    token = {name: value[:, 0] for name, value in x.items() if name != "h0"}
+    by = cotangents[0][:, 0], cotangents[1]
+
+    def loss(token, state, **options):
+        arguments = [token[name] for name in support.names("gdn2")]
+        return support.inner(gdn2.jax.gdn2_decode_step(*arguments, state, scale=support.SCALE, **options), by)
+
+    made, of_state = jax.grad(loss, argnums=(0, 1))(token, x["h0"])
+    wanted = support.gradients(x, cotangents)
+    token_loop.assert_close(made | dict(h0=of_state), {n: value[:, 0] if n != "h0" else value for n, value in wanted.items()})
+    reset = jnp.asarray([True, False])
+    _, of_state = jax.grad(lambda t, s: loss(t, s, reset=reset), argnums=(0, 1))(token, x["h0"])
+    assert not np.any(of_state[0])
+    np.testing.assert_array_equal(of_state[1], wanted["h0"][1])

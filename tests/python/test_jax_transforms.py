@@ -138,13 +138,37 @@ def test_checkpoint(case, plain):
 
 
 def test_donated_buffers(case):
+    """A donated state is updated in place; one that is still needed is copied by XLA."""
     x, _ = case
     state, token = jnp.array(x["h0"]), [x[name][:, 0] for name in support.names("gdn2")]
-    step = jax.jit(lambda state, token: support.STEPS["gdn2"](*token, state), donate_argnums=0)
     wanted = support.STEPS["gdn2"](*token, x["h0"])
-    o, made = step(state, token)
+    kept = jax.jit(lambda state, token: support.STEPS["gdn2"](*token, state))(state, token)
+    assert_same([kept, state], [wanted, x["h0"]])
+    where = state.unsafe_buffer_pointer()
+    donating = jax.jit(lambda state, token: support.STEPS["gdn2"](*token, state), donate_argnums=0)
+    o, made = donating(state, token)
+    assert state.is_deleted() and made.unsafe_buffer_pointer() == where
+    assert_same((o, made), wanted)
+    # Donated to a sequence.
+    state = jnp.array(x["h0"])
+    whole = jax.jit(lambda state, x: support.chunk(x | dict(h0=state)), donate_argnums=0)
+    assert_same(whole(state, x), support.chunk(x))
     assert state.is_deleted()
-    assert_same([o, made], list(wanted))
+
+
+def test_vmap_over_steps(case):
+    """Rows of tokens on one state, and of states under one token."""
+    x, _ = case
+    token = [x[name][:, 0] for name in support.names("gdn2")]
+    states = jnp.stack([x["h0"], 2 * x["h0"]])
+    step = support.STEPS["gdn2"]
+    made = jax.vmap(lambda state: step(*token, state))(states)
+    tokens = [jnp.stack([t, t / 2]) for t in token]
+    other = jax.vmap(lambda *t: step(*t, x["h0"], reset=jnp.asarray([True, False])))(*tokens)
+    for i in range(2):
+        assert_same([value[i] for value in made], list(step(*token, states[i])))
+        wanted = step(*(t[i] for t in tokens), x["h0"], reset=jnp.asarray([True, False]))
+        assert_same([value[i] for value in other], list(wanted))
 
 
 def test_integer_inputs_have_float0_gradients(case):

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from gdn2.jax import _inputs, _rule
+from gdn2.jax import _handlers, _inputs, _rule
 from gdn2.jax._chunk import limited
 
 Step = tuple[jax.Array, jax.Array]
@@ -24,7 +24,8 @@ def gdn2_decode_step(
         v: [B, HV, V] or [B, 1, HV, V].
         g, b: [B, H or HV, K], or per head [B, H or HV] or with a last axis of 1; with the axis of time where q has it.
         w: [B, HV, V], or per head.
-        state: [B, HV, K, V]; computed with as float32.
+        state: [B, HV, K, V], float32, bfloat16 or float16; computed with as float32. A donated state of the type of the
+            new one is updated in place.
         reset: a truth value or [B] of them: where true, the state starts from zero.
         scale: factor on q, a number; None: K ** -0.5.
         qk_l2norm: divide q and k by sqrt(sum of squares + 1e-6) first.
@@ -92,10 +93,45 @@ def _step(q, k, v, g, b, w, state, reset, scale, qk_l2norm, state_dtype):
     for name, x, check in zip("gbw", tokens[3:], (_inputs.key_gate, _inputs.key_gate, _inputs.value_gate)):
         if x is not None:
             tensors[name] = check(name, x, q, v)
-    tensors["h0"] = _inputs.state("state", jnp.asarray(state), q.shape[0], q, v)
+    tensors["h0"] = _inputs.shaped_state("state", state, q.shape[0], q, v)
     if reset is not None:
         reset = _inputs.shaped("reset", jnp.asarray(reset, bool), (), (q.shape[0],))
-        tensors["h0"] = jnp.where(reset.reshape(-1, 1, 1, 1), 0, tensors["h0"])
+        tensors["reset"] = jnp.broadcast_to(reset, q.shape[:1])
     options = _rule.Options(_inputs.scale_of(scale, q), bool(qk_l2norm), final=True)
-    o, new_state = _rule.apply(options, tensors)
-    return (o if timed else o[:, 0]), new_state.astype(state_dtype or _inputs.state_type(q))
+    kept = _inputs.array("state_dtype", jnp.zeros((), state_dtype or _inputs.state_type(q))).dtype
+    o, new_state = _advance(options, kept, _handlers.alike(tensors))
+    return (o if timed else o[:, 0]), new_state
+
+
+def _run(options, kept, tensors):
+    """(o, h_final); kept: the dtype of h_final. float64 states go through the forward, which takes no others then."""
+    if tensors["h0"].dtype == jnp.float64:
+        o, h_final = _rule.apply(options, _fresh(tensors))
+        return o, h_final.astype(kept)
+    results = [_handlers.result(tensors["v"]), _handlers.result(tensors["h0"], dtype=kept)]
+    # In place, if the type stays: XLA copies a state that somebody else still needs. With rows of their own for every tensor
+    # under vmap, that holds there too.
+    aliases = {list(tensors).index("h0"): 1} if tensors["h0"].dtype == kept else None
+    return _rule.call("gdn2_step", options, results, tensors, ("o", "h_final"), "broadcast_all", aliases)
+
+
+def _fresh(tensors):
+    """Without reset: where it is true, h0 is zeros."""
+    rest = {name: x for name, x in tensors.items() if name != "reset"}
+    wide = _inputs.state_type(rest["q"])
+    rest["h0"] = rest["h0"].astype(wide)
+    if "reset" in tensors:
+        rest["h0"] = jnp.where(tensors["reset"].reshape(-1, 1, 1, 1), 0, rest["h0"])
+    return rest
+
+
+_advance = jax.custom_vjp(lambda options, kept, tensors: tuple(_run(options, kept, tensors)), nondiff_argnums=(0, 1))
+
+
+def _gradients(options, kept, tensors, cotangents):
+    """Of a forward of one token."""
+    _, pull = jax.vjp(lambda tensors: _rule.apply(options, _fresh(tensors)), tensors)
+    return pull((cotangents[0], cotangents[1].astype(_inputs.state_type(tensors["q"]))))
+
+
+_advance.defvjp(lambda options, kept, tensors: (_advance(options, kept, tensors), tensors), _gradients)

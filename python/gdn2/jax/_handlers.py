@@ -9,12 +9,12 @@ import numpy as np
 from gdn2 import _library
 
 _typeof = jax.typeof if hasattr(jax, "typeof") else jax.core.get_aval
-TARGETS = ("forward", "backward", "seed")
+TARGETS = ("forward", "backward", "step", "seed")
 
 
 @functools.cache
 def register() -> None:
-    """Makes gdn2_forward, gdn2_backward and gdn2_seed known to XLA, once.
+    """Makes gdn2_forward, gdn2_backward, gdn2_step and gdn2_seed known to XLA, once.
 
     Raises:
         ImportError: the library was built without the headers of jaxlib.

@@ -77,8 +77,12 @@ def state_type(q):
     return jnp.float64 if q.dtype == jnp.float64 else jnp.float32
 
 
+def shaped_state(name, x, sequences, q, v):
+    return shaped(name, array(name, x), (sequences, v.shape[2], q.shape[3], v.shape[3]))
+
+
 def state(name, x, sequences, q, v):
-    return shaped(name, array(name, x), (sequences, v.shape[2], q.shape[3], v.shape[3])).astype(state_type(q))
+    return shaped_state(name, x, sequences, q, v).astype(state_type(q))
 
 
 def restarted(g, starts, q):

@@ -38,13 +38,14 @@ def _forward(options, tensors):
     results = [_handlers.result(v)]
     if options.final:
         results.append(_handlers.result(v, (sequences, v.shape[2], q.shape[3], v.shape[3]), _inputs.state_type(q)))
-    return tuple(_call("gdn2_forward", options, results, tensors, ("o", "h_final")[: len(results)]))
+    return tuple(call("gdn2_forward", options, results, tensors, ("o", "h_final")[: len(results)]))
 
 
-def _call(target, options, results, tensors, outputs):
+def call(target, options, results, tensors, outputs, vmap_method="expand_dims", aliases=None):
+    """The custom call with these tensors by name."""
     attributes = dict(scale=options.scale, qk_l2norm=options.qk_l2norm, threads=options.threads)
     names = dict(inputs=" ".join(tensors), outputs=" ".join(outputs))
-    return _handlers.call(target, results, tensors.values(), "expand_dims", **names, **attributes)
+    return _handlers.call(target, results, tensors.values(), vmap_method, aliases, **names, **attributes)
 
 
 def _keep(options, values, wanted):
@@ -70,7 +71,7 @@ def _backward(options, residuals, cotangents):
     if wanted and given:
         results = [_handlers.result(values[name]) for name in wanted]
         names = [f"d{name}" for name in wanted]
-        gradients |= zip(wanted, _call("gdn2_backward", options, results, values | given, names))
+        gradients |= zip(wanted, call("gdn2_backward", options, results, values | given, names))
     return (gradients,)
 
 
