@@ -127,7 +127,8 @@ INLINE conv_back_fn *conv_back_for(int W, const gdn2_conv_run *run, const gdn2_c
   const gdn2_dtype dtype = run->x.dtype;
   const int same = grad->dy.at && grad->dy.dtype == dtype && (!grad->dx.at || grad->dx.dtype == dtype);
   if (!same || dtype == GDN2_F16) return NULL;
-  return (dtype == GDN2_F32 ? f32 : bf16)[W - GDN2_CONV_MIN_WIDTH];
+  const int at = W - GDN2_CONV_MIN_WIDTH;
+  return dtype == GDN2_F32 ? f32[at] : bf16[at];
 }
 
 /* Token t of any types, anywhere, channels from m on: the same arithmetic. */

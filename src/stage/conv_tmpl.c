@@ -228,7 +228,8 @@ INLINE conv_block_fn *conv_block_for(int W, gdn2_dtype from, gdn2_dtype to) {
   static conv_block_fn *const f32[] = {conv_block_2_f32, conv_block_3_f32, conv_block_4_f32};
   static conv_block_fn *const bf16[] = {conv_block_2_bf16, conv_block_3_bf16, conv_block_4_bf16};
   if (from != to || from == GDN2_F16) return NULL;
-  return (from == GDN2_F32 ? f32 : bf16)[W - GDN2_CONV_MIN_WIDTH];
+  const int at = W - GDN2_CONV_MIN_WIDTH;
+  return from == GDN2_F32 ? f32[at] : bf16[at];
 }
 
 STAGE void conv_outputs(const gdn2_conv_panel *p, const gdn2_conv_run *run, gdn2_rows_out y, const conv_room *room) {

@@ -62,7 +62,7 @@ INLINE vf load_erase(int plain, const gdn2_rows *b, int64_t t, int m, int count)
   return plain ? v_load_upto((const float *)(const void *)b->at + t * b->step + m, count) : row_load(b, t, m, count);
 }
 
-/* dg first, from the first token on: the part that comes from earlier rows and through the chunk. */
+/* dg first, from the first token on: the part that comes from earlier rows and through the chunk. sums: [n], NULL where plain. */
 INLINE void gates_vector(int plain, int n, gates_rows in, const intra_pairs *pairs, gates_ends ends, int64_t t0, int m, int count,
                          gate_sums *sums) {
   vf dg[GDN2_CHUNK], before = v_load(in.through), after = v_zero(), suffix = v_set1(1.0f);
@@ -73,6 +73,7 @@ INLINE void gates_vector(int plain, int n, gates_rows in, const intra_pairs *pai
     before = v_fma(v_load(in.Ktail + at), v_load(in.dKt + at), before);
   }
   for (int t = n - 1; t >= 0; t--) {
+    gate_sums unused, *sum = plain ? &unused : &sums[t];
     const ptrdiff_t at = t * in.ld;
     const vf gamma = v_load(in.gamma + at), dX_S = v_load(in.dX_S + at), dO_S = v_load(in.dO_S + at);
     after = v_fma(v_load(in.Qg + at), dO_S, after);
@@ -81,10 +82,10 @@ INLINE void gates_vector(int plain, int n, gates_rows in, const intra_pairs *pai
     const vf b = load_erase(plain, &ends.b, t0 + t, m, count);
     const vf dk = v_fma(plain ? b : gate_value(ends.erase, b), de, pairs->dk[t]);
     const vf dq = v_mul(scale, v_fma(gamma, dO_S, pairs->dq[t]));
-    emit_gate(plain, ends.wait.dq, at + m, ends.dq, t0 + t, m, count, dq, &sums[t].dq);
-    emit_gate(plain, ends.wait.dk, at + m, ends.dk, t0 + t, m, count, v_fma(v_load(in.dKt + at), suffix, dk), &sums[t].dk);
-    emit_gate(plain, ends.wait.db, at + m, ends.db, t0 + t, m, count, plain ? db : gate_chain(ends.erase, b, db), &sums[t].db);
-    emit_gate(plain, ends.wait.dg, at + m, ends.dg, t0 + t, m, count, v_add(dg[t], after), &sums[t].dg);
+    emit_gate(plain, ends.wait.dq, at + m, ends.dq, t0 + t, m, count, dq, &sum->dq);
+    emit_gate(plain, ends.wait.dk, at + m, ends.dk, t0 + t, m, count, v_fma(v_load(in.dKt + at), suffix, dk), &sum->dk);
+    emit_gate(plain, ends.wait.db, at + m, ends.db, t0 + t, m, count, plain ? db : gate_chain(ends.erase, b, db), &sum->db);
+    emit_gate(plain, ends.wait.dg, at + m, ends.dg, t0 + t, m, count, v_add(dg[t], after), &sum->dg);
     suffix = v_mul(suffix, v_load(in.alpha + at));
   }
 }
