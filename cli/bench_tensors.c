@@ -76,10 +76,11 @@ static int64_t output_count(const bench_case *c, output_id id) {
 }
 
 gdn2_dtype bench_input_dtype(const bench_case *c, input_id id) {
-  return (id == IN_G || id == IN_DO) && !bench_is_layer(c->op) ? GDN2_F32 : c->dtype;
+  const int wide = (id == IN_G || id == IN_DO) && !bench_is_layer(c->op) && c->dtype != GDN2_F64;
+  return wide ? GDN2_F32 : c->dtype;
 }
 gdn2_dtype bench_output_dtype(const bench_case *c, output_id id) {
-  return id == OUT_O || bench_is_layer(c->op) ? c->dtype : GDN2_F32;
+  return id == OUT_O || bench_is_layer(c->op) || c->dtype == GDN2_F64 ? c->dtype : GDN2_F32;
 }
 
 static io_dtype stored(gdn2_dtype dtype) {
