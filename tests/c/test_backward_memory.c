@@ -66,8 +66,8 @@ static void test_bytes(void **state) {
   assert_true(standard < two && standard < none);
   assert_true(none > 256 * 3 * kept && none == bytes_of(&x, 257, 1) && none == bytes_of(&x, INT64_MAX, 1));
   assert_true(standard < (4096 / 128) * kept + ((size_t)4 << 20));
-  const size_t two = (size_t)gdn2_threads(2); /* 1 without OpenMP */
-  assert_true(bytes_of(&x, 0, 2) > two * standard - 1000 && bytes_of(&x, 0, 2) <= two * standard);
+  const size_t threads = (size_t)gdn2_threads(2); /* 1 without OpenMP */
+  assert_true(bytes_of(&x, 0, 2) > threads * standard - 1000 && bytes_of(&x, 0, 2) <= threads * standard);
   assert_true(bytes_of(&x, 0, 2) == bytes_of(&x, 0, 7));
   x.wanted = 1u << D_V;
   assert_true(bytes_of(&x, 0, 1) <= standard);
