@@ -71,7 +71,7 @@ static void keep_checkpoints(const sequence_walk *w, int64_t i) {
     const float *from = checkpoint(w, i, segment - 1);
     for (int64_t x = 0; x < w->segments.length; x++) {
       const int64_t t0 = ((segment - 1) * w->segments.length + x) * GDN2_CHUNK;
-      gdn2_chunk_forward(in, w->s, &head, w->at.length, t0, 0, from, NULL, &c);
+      (void)gdn2_chunk_forward(in, w->s, &head, w->at.length, t0, 0, from, NULL, NULL, &c);
       float *to = x == w->segments.length - 1 ? checkpoint(w, i, segment) : S;
       gdn2_chunk_state(in, w->s, &c, from, to, NULL);
       from = to;
@@ -88,7 +88,7 @@ static void replay(const segment_walk *g) {
   for (int64_t x = 0; x < g->count; x++) {
     float *S1 = replay_record(w, x + 1, &next);
     (void)replay_record(w, x, &c);
-    gdn2_chunk_forward(in, w->s, &g->head, w->at.length, (g->first + x) * GDN2_CHUNK, 0, S0, NULL, &c);
+    (void)gdn2_chunk_forward(in, w->s, &g->head, w->at.length, (g->first + x) * GDN2_CHUNK, 0, S0, NULL, NULL, &c);
     if (x + 1 < g->count) gdn2_chunk_state(in, w->s, &c, S0, S1, NULL);
     S0 = S1;
   }

@@ -49,6 +49,7 @@ static inline gdn2_ahead gdn2_ahead_of(gdn2_shape s, const gdn2_head *head, gdn2
   const gdn2_rows o_rows = {o.at, o.dtype, 1, o.step, 0.0f},
                   *rows[] = {&head->g, &head->k, &head->b, &head->q, &head->v, &head->w, &o_rows};
   const int width[] = {s.K, s.K, s.K, s.K, s.V, s.V, s.V};
+  /* A product takes K V steps and there are K + V numbers to fetch: the smaller the head, the more of them a step. */
   gdn2_ahead ahead = {.rest = s.K * s.V >= 96 * 96 ? 4 : 0};
   for (int x = 0; x < GDN2_AHEAD_TENSORS; x++) {
     if (!rows[x]->at || !rows[x]->channel) continue;
@@ -67,23 +68,29 @@ static inline void gdn2_ahead_start(gdn2_ahead *ahead, int64_t T, int64_t t0) {
   gdn2_ahead_row(ahead);
 }
 
-/* Loads the chunk at t0, its scores, EQ S0 (`rows` n: only -E S0; 2n: Qg S0 too), and solves for R. */
-static inline void gdn2_chunk_forward(const gdn2_call *call, gdn2_shape s, const gdn2_head *head, int64_t T, int64_t t0,
-                                      int with_queries, const float *S0, gdn2_ahead *ahead, gdn2_chunk *c) {
+/* Loads the chunk at t0, its scores, EQ S0 (only -E S0 unless with_queries), and solves for R. S0 == NULL: zeros, for which
+ * `room` is there if they must be multiplied with after all. Returns the state before the chunk; NULL: zeros. */
+static inline const float *gdn2_chunk_forward(const gdn2_call *call, gdn2_shape s, const gdn2_head *head, int64_t T, int64_t t0,
+                                              int with_queries, const float *S0, float *room, gdn2_ahead *ahead, gdn2_chunk *c) {
   const gdn2_exact_stages *stage = &call->table->exact;
   gdn2_profile *profile = call->profile;
   uint64_t since = gdn2_profile_now(profile);
   c->n = gdn2_chunk_length(T, t0);
+  const int rows = with_queries ? 2 * c->n : c->n;
   stage->scores(s, head, t0, c->n, &c->keys, &c->scores);
   since = gdn2_profile_lap(profile, GDN2_STAGE_SCORES, since);
-  stage->project(s, with_queries ? 2 * c->n : c->n, c->keys.EQ, S0, c->X, ahead);
+  if (!S0 && !stage->project_zeros(s, rows, &c->keys, c->X)) {
+    stage->state_load(s, (gdn2_state){.at = NULL}, room);
+    S0 = room;
+  }
+  if (S0) stage->project(s, rows, c->keys.EQ, S0, c->X, ahead);
   since = gdn2_profile_lap(profile, GDN2_STAGE_PROJECT, since);
   stage->solve(s, head, t0, c->n, &c->scores, c->X, c->R);
   (void)gdn2_profile_lap(profile, GDN2_STAGE_SOLVE, since);
+  return S0;
 }
 
-/* S1 = diag(gamma_n) S0 + Ktail^T R                                                                                        (19)
- */
+/* S1 = diag(gamma_n) S0 + Ktail^T R, equation (19); S0 as gdn2_chunk_forward returned it. */
 static inline void gdn2_chunk_state(const gdn2_call *call, gdn2_shape s, const gdn2_chunk *c, const float *S0, float *S1,
                                     gdn2_ahead *ahead) {
   const uint64_t since = gdn2_profile_now(call->profile);

@@ -120,41 +120,24 @@ static void start_head(group_walk *w, int64_t i, float *own) {
   if (from.at != head->S) in->table->exact.state_load(w->s, from, head->S);
 }
 
-/* The state is written after all. */
-static void write_zeros(const group_walk *w, head_walk *head) {
-  if (head->zero) w->call->in.table->exact.state_load(w->s, (gdn2_state){.at = NULL}, head->S);
-  head->zero = 0;
-}
-
 static void finish_head(group_walk *w, int64_t i) {
   if (!w->call->h_final.data) return;
   gdn2_state_out to = gdn2_view_state_out(&w->call->h_final, w->at.sequence, w->first + i);
   to.at += w->value * to.value_step;
-  write_zeros(w, &w->head[i]);
+  if (w->head[i].zero) w->call->in.table->exact.state_load(w->s, (gdn2_state){.at = NULL}, w->head[i].S); /* no tokens */
   if (to.at != w->head[i].S) w->call->in.table->exact.state_store(w->s, w->head[i].S, to);
 }
 
 /* A chunk of one head, from records to o and the new state; `ahead`: what to fetch meanwhile. */
 static void walk_chunk(group_walk *w, head_walk *head, int64_t t0, gdn2_ahead *ahead) {
-  const gdn2_exact_stages *stage = &w->call->in.table->exact;
-  gdn2_profile *profile = w->call->in.profile;
+  const gdn2_call *in = &w->call->in;
   gdn2_chunk *c = &w->chunk;
-  uint64_t since = gdn2_profile_now(profile);
-  c->n = gdn2_chunk_length(w->at.length, t0);
-  stage->scores(w->s, &head->in, t0, c->n, &c->keys, &c->scores);
-  since = gdn2_profile_lap(profile, GDN2_STAGE_SCORES, since);
-  const int rows = head->o.at ? 2 * c->n : c->n, skip = head->zero && stage->project_zeros(w->s, rows, &c->keys, c->X);
-  if (!skip) {
-    write_zeros(w, head);
-    stage->project(w->s, rows, c->keys.EQ, head->S, c->X, ahead);
-  }
-  since = gdn2_profile_lap(profile, GDN2_STAGE_PROJECT, since);
-  stage->solve(w->s, &head->in, t0, c->n, &c->scores, c->X, c->R);
-  since = gdn2_profile_lap(profile, GDN2_STAGE_SOLVE, since);
-  if (head->o.at) stage->output(w->s, t0, c->n, &c->scores, c->X + (ptrdiff_t)c->n * w->s.Vp, c->R, head->o);
-  since = gdn2_profile_lap(profile, GDN2_STAGE_OUTPUT, since);
-  stage->update(w->s, c, skip ? NULL : head->S, head->S, ahead);
-  (void)gdn2_profile_lap(profile, GDN2_STAGE_UPDATE, since);
+  const float *S0 = gdn2_chunk_forward(in, w->s, &head->in, w->at.length, t0, head->o.at != NULL, head->zero ? NULL : head->S,
+                                       head->S, ahead, c);
+  const uint64_t since = gdn2_profile_now(in->profile);
+  if (head->o.at) in->table->exact.output(w->s, t0, c->n, &c->scores, c->X + (ptrdiff_t)c->n * w->s.Vp, c->R, head->o);
+  (void)gdn2_profile_lap(in->profile, GDN2_STAGE_OUTPUT, since);
+  gdn2_chunk_state(in, w->s, c, S0, head->S, ahead);
   head->zero = 0;
   gdn2_snapshot_keep(w->call, w->s, w->at.sequence, t0 + c->n, head->j, w->value, head->S);
 }
