@@ -15,22 +15,6 @@
 #define CONV_BLOCK 4
 #define CONV_ROOM (GDN2_CONV_PANEL + VL)
 
-/* A row in memory, of a type known to the compiler or not. */
-INLINE vf any_load(gdn2_dtype dtype, const char *at, int64_t index, int n) {
-  if (dtype == GDN2_F32) return v_load_upto((const float *)(const void *)at + index, n);
-  const uint16_t *half = (const uint16_t *)(const void *)at + index;
-  return dtype == GDN2_BF16 ? v_load_bf16(half, n) : v_load_f16(half, n);
-}
-INLINE void any_store(gdn2_dtype dtype, char *at, int64_t index, vf x, int n) {
-  uint16_t *half = (uint16_t *)(void *)at + index;
-  if (dtype == GDN2_F32)
-    v_store_upto((float *)(void *)at + index, x, n);
-  else if (dtype == GDN2_BF16)
-    v_store_bf16(half, x, n);
-  else
-    v_store_f16(half, x, n);
-}
-
 /* What a panel needs at hand, as floats; lanes beyond the channels hold 0. */
 typedef struct {
   float taps[GDN2_CONV_MAX_WIDTH][CONV_ROOM], bias[CONV_ROOM];

@@ -1,6 +1,6 @@
-/* The stages of the exact engine in the table; one per file exact_<stage>_tmpl.c. Forward: load -> scores -> (EQ S0) -> solve ->
- * output and state. Backward: replay -> adjoint solve -> (products with S0^T, dS1^T) -> intra and gates -> chain. The products in
- * brackets are matrix stages, called by the drivers. t0 is the first token of the chunk in the caller's tensors. */
+/* The stages of the exact engine in the table. Forward: scores -> project -> solve -> output and update. Backward: replay ->
+ * adjoint solve -> back_project -> gates -> chain; the products between them are matrix stages. t0 is the first token of the
+ * chunk in the caller's tensors. */
 #ifndef GDN2_STAGE_EXACT_H
 #define GDN2_STAGE_EXACT_H
 #include "chunk/records.h"

@@ -1,14 +1,31 @@
 /* How stages read and write the caller's rows, and walk over vectors. */
 #include "base/view.h"
 
+/* Numbers `index` .. index+n-1 of an array, whose type the compiler may know or not, and no more than a vector of them; lanes
+ * beyond hold 0. */
+INLINE vf any_load(gdn2_dtype dtype, const char *at, int64_t index, int n) {
+  if (dtype == GDN2_F32) return v_load_upto((const float *)(const void *)at + index, n);
+  const uint16_t *half = (const uint16_t *)(const void *)at + index;
+  return dtype == GDN2_BF16 ? v_load_bf16(half, n) : v_load_f16(half, n);
+}
+
+/* Rounded once. */
+INLINE void any_store(gdn2_dtype dtype, char *at, int64_t index, vf x, int n) {
+  uint16_t *half = (uint16_t *)(void *)at + index;
+  if (dtype == GDN2_F32)
+    v_store_upto((float *)(void *)at + index, x, n);
+  else if (dtype == GDN2_BF16)
+    v_store_bf16(half, x, n);
+  else
+    v_store_f16(half, x, n);
+}
+
 /* Channels m .. m+count-1 of token t, count <= VL; lanes beyond hold 0, or the gate's value where it is one for all channels. */
 INLINE vf row_load(const gdn2_rows *rows, int64_t t, int m, int count) {
   if (!rows->at) return v_set1(rows->absent);
   const int64_t row = t * rows->step;
   if (!rows->channel) return v_set1(gdn2_number_at(rows->at + row * gdn2_dtype_size(rows->dtype), rows->dtype));
-  if (rows->dtype == GDN2_F32) return v_load_upto((const float *)(const void *)rows->at + row + m, count);
-  const uint16_t *at = (const uint16_t *)(const void *)rows->at + row + m;
-  return rows->dtype == GDN2_BF16 ? v_load_bf16(at, count) : v_load_f16(at, count);
+  return any_load(rows->dtype, rows->at, row + m, count);
 }
 
 /* `vecs` vectors of token t from channel m on, of which `count` channels exist, widened or spread into room; beyond them as
@@ -38,13 +55,7 @@ INLINE const float *row_ready(const gdn2_rows *rows, int64_t t, int m, int vecs,
 
 /* Stores channels m .. m+count-1 of token t, rounded once. */
 INLINE void row_store(const gdn2_rows_out *rows, int64_t t, int m, vf x, int count) {
-  const int64_t at = t * rows->step + m;
-  if (rows->dtype == GDN2_F32)
-    v_store_upto((float *)(void *)rows->at + at, x, count);
-  else if (rows->dtype == GDN2_BF16)
-    v_store_bf16((uint16_t *)(void *)rows->at + at, x, count);
-  else
-    v_store_f16((uint16_t *)(void *)rows->at + at, x, count);
+  any_store(rows->dtype, rows->at, t * rows->step + m, x, count);
 }
 
 /* x with 0 in the lanes from count on. */

@@ -41,22 +41,22 @@ INLINE int carried_width(int by_rows, gdn2_shape s) {
 
 /* Lanes of the last vector beyond the line's end become 0. */
 INLINE void lines_in(gdn2_dtype dtype, step_part part, step_lines from) {
-  const int size = dtype == GDN2_F32 ? 4 : 2, full = part.length / VL * VL;
+  const int full = part.length / VL * VL;
   for (int i = 0; i < part.lines; i++) {
     float *to = (float *)(void *)(part.carry.at + i * part.carry.step);
     const char *at = from.at + i * from.step;
-    for (int x = 0; x < full; x += VL) v_store(to + x, load_as(dtype, at + x * size, VL));
-    if (full < part.length) v_store(to + full, load_as(dtype, at + full * size, part.length - full));
+    for (int x = 0; x < full; x += VL) v_store(to + x, any_load(dtype, at, x, VL));
+    if (full < part.length) v_store(to + full, any_load(dtype, at, full, part.length - full));
   }
 }
 
 INLINE void lines_out(gdn2_dtype dtype, step_part part, step_lines to) {
-  const int size = dtype == GDN2_F32 ? 4 : 2, full = part.length / VL * VL;
+  const int full = part.length / VL * VL;
   for (int i = 0; i < part.lines; i++) {
     const float *from = (const float *)(const void *)(part.carry.at + i * part.carry.step);
     char *at = to.at + i * to.step;
-    for (int x = 0; x < full; x += VL) store_as(dtype, at + x * size, v_load(from + x), VL);
-    if (full < part.length) store_as(dtype, at + full * size, v_load_n(from + full, part.length - full), part.length - full);
+    for (int x = 0; x < full; x += VL) any_store(dtype, at, x, v_load(from + x), VL);
+    if (full < part.length) any_store(dtype, at, full, v_load_n(from + full, part.length - full), part.length - full);
   }
 }
 

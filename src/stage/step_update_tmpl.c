@@ -20,21 +20,6 @@ typedef struct {
   ptrdiff_t step;
 } step_lines;
 
-INLINE vf load_as(gdn2_dtype dtype, const char *at, int n) {
-  if (dtype == GDN2_F32) return v_load_upto((const float *)(const void *)at, n);
-  return dtype == GDN2_BF16 ? v_load_bf16((const uint16_t *)(const void *)at, n)
-                            : v_load_f16((const uint16_t *)(const void *)at, n);
-}
-
-INLINE void store_as(gdn2_dtype dtype, char *at, vf x, int n) {
-  if (dtype == GDN2_F32)
-    v_store_upto((float *)(void *)at, x, n);
-  else if (dtype == GDN2_BF16)
-    v_store_bf16((uint16_t *)(void *)at, x, n);
-  else
-    v_store_f16((uint16_t *)(void *)at, x, n);
-}
-
 INLINE void fetch(const char *at, int bytes) {
   for (int x = 0; at && x < bytes; x += 64) __builtin_prefetch(at + x, 0, 3);
 }
@@ -47,22 +32,20 @@ INLINE int in_pairs(gdn2_dtype dtype, int vecs) { return dtype == GDN2_BF16 && v
 
 /* Vectors of a line; n: lanes of the last. */
 INLINE void load_line(gdn2_dtype dtype, int vecs, int n, const char *line, vf *x) {
-  const int size = dtype == GDN2_F32 ? 4 : 2;
   UNROLL
   for (int i = 0; i < vecs; i++) {
     if (!in_pairs(dtype, vecs))
-      x[i] = load_as(dtype, line + i * VL * size, i == vecs - 1 ? n : VL);
+      x[i] = any_load(dtype, line, i * VL, i == vecs - 1 ? n : VL);
     else if (i % 2 == 0)
       v_load_bf16_pair((const uint16_t *)(const void *)line + i * VL, &x[i], &x[i + 1]);
   }
 }
 
 INLINE void store_line(gdn2_dtype dtype, int vecs, int n, char *line, const vf *x) {
-  const int size = dtype == GDN2_F32 ? 4 : 2;
   UNROLL
   for (int i = 0; i < vecs; i++) {
     if (!in_pairs(dtype, vecs))
-      store_as(dtype, line + i * VL * size, x[i], i == vecs - 1 ? n : VL);
+      any_store(dtype, line, i * VL, x[i], i == vecs - 1 ? n : VL);
     else if (i % 2 == 0)
       v_store_bf16_pair((uint16_t *)(void *)line + i * VL, x[i], x[i + 1]);
   }
@@ -153,7 +136,7 @@ INLINE void column_tile(gdn2_dtype dtype, int own, int vecs, int n, int K, step_
 INLINE void column_rest(gdn2_dtype dtype, int n, int K, step_lines from, step_lines to, step_token t, const float *z, float *o,
                         const char *next) {
   _Alignas(64) float room[GDN2_MAX_DIM * VL];
-  for (int c = 0; c < K; c++) v_store(room + c * VL, load_as(dtype, from.at + c * from.step, n));
+  for (int c = 0; c < K; c++) v_store(room + c * VL, any_load(dtype, from.at + c * from.step, 0, n));
   const step_lines lines = {(char *)room, VL * (ptrdiff_t)sizeof *room};
   column_tile(dtype, 1, 1, n, K, lines, to, t, z, o, next);
 }
