@@ -48,7 +48,7 @@ typedef struct gdn2_conv_problem {
   gdn2_index cu_seqlens_type;
   int64_t N;
   /* A pool of states, in the forward only: sequence n reads and writes the state slots[n]. -1 skips the sequence: none of its
-   * inputs is read and none of its outputs written. A slot named twice is an error; looking for one takes N^2/2 comparisons. */
+   * inputs is read and none of its outputs written. A slot named twice is an error. */
   const void *slots; /* [N]; NULL: sequence n has state n */
   gdn2_index slots_type;
   int64_t slot_count;

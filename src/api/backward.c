@@ -5,27 +5,18 @@
 
 static gdn2_status check_gradients(const gdn2_backward_args *args, gdn2_backward_call *call) {
   const gdn2_call *in = &call->in;
-  const int64_t Hg = in->g_key_heads ? in->H : in->HV, Hb = in->b_key_heads ? in->H : in->HV;
-  const struct {
-    const gdn2_output *tensor;
-    gdn2_view_out *view;
-    gdn2_expect expect;
-  } outputs[] = {
+  const gdn2_output_check outputs[] = {
       {&args->dq, &call->dq, gdn2_expect_tokens(in, "dq", in->H, in->K)},
       {&args->dk, &call->dk, gdn2_expect_tokens(in, "dk", in->H, in->K)},
       {&args->dv, &call->dv, gdn2_expect_tokens(in, "dv", in->HV, in->V)},
-      {&args->dg, &call->dg, gdn2_expect_gate(in, "dg", Hg, in->K)},
-      {&args->db, &call->db, gdn2_expect_gate(in, "db", Hb, in->K)},
+      {&args->dg, &call->dg, gdn2_expect_gate(in, "dg", gdn2_g_heads(in), in->K)},
+      {&args->db, &call->db, gdn2_expect_gate(in, "db", gdn2_b_heads(in), in->K)},
       {&args->dw, &call->dw, gdn2_expect_gate(in, "dw", in->HV, in->V)},
       {&args->dh0, &call->dh0, gdn2_expect_state(in, "dh0")},
       {&args->dA_log, &call->dA_log, gdn2_expect_parameter(in, "dA_log", 1)},
       {&args->ddt_bias, &call->ddt_bias, gdn2_expect_parameter(in, "ddt_bias", in->K)},
   };
-  for (size_t i = 0; i < sizeof outputs / sizeof *outputs; i++) {
-    const gdn2_status status = gdn2_check_output(outputs[i].tensor, &outputs[i].expect, outputs[i].view);
-    if (status != GDN2_OK) return status;
-  }
-  return GDN2_OK;
+  return gdn2_check_outputs(outputs, GDN2_COUNT(outputs));
 }
 
 static gdn2_status check_checkpoints(const gdn2_backward_args *args, gdn2_backward_call *call) {

@@ -3,6 +3,21 @@
 #include <stdio.h>
 #include <string.h>
 
+gdn2_status gdn2_check_not_negative(const char *name, int64_t value) {
+  if (value >= 0) return GDN2_OK;
+  return gdn2_fail(GDN2_ERR_SHAPE, "%s is %" PRId64 "; it must not be negative", name, value);
+}
+
+gdn2_status gdn2_check_range(const char *name, int64_t value, int64_t low, int64_t high) {
+  if (value >= low && value <= high) return GDN2_OK;
+  return gdn2_fail(GDN2_ERR_SHAPE, "%s is %" PRId64 "; it must be from %" PRId64 " to %" PRId64, name, value, low, high);
+}
+
+gdn2_status gdn2_check_flag(const char *name, int value, int most) {
+  if (value >= 0 && value <= most) return GDN2_OK;
+  return gdn2_fail(GDN2_ERR_ARGUMENT, "%s is %d; it must be from 0 to %d", name, value, most);
+}
+
 enum { MOST_AXES = 5 };
 
 static int axes_of(const gdn2_expect *e) { return e->moments ? 5 : 4; }
@@ -89,15 +104,13 @@ static gdn2_status check_distinct(const gdn2_expect *e, const int64_t *stride) {
 }
 
 static gdn2_status check_dtype(gdn2_dtype dtype, const gdn2_expect *e) {
-  if (e->only_f64 && dtype != GDN2_F64)
-    return gdn2_fail(GDN2_ERR_DTYPE, "%s: dtype is %d; it must be GDN2_F64 (3), as that of x", e->name, (int)dtype);
-  if (e->only_f64) return GDN2_OK;
+  const char *lead = e->lead ? e->lead : "q";
   if (e->f64 && dtype != GDN2_F64)
-    return gdn2_fail(GDN2_ERR_DTYPE, "%s: dtype is %d; it must be GDN2_F64 (3), as that of q is", e->name, (int)dtype);
+    return gdn2_fail(GDN2_ERR_DTYPE, "%s: dtype is %d; it must be GDN2_F64 (3), as that of %s is", e->name, (int)dtype, lead);
   if (e->f64 || dtype == GDN2_F32 || (!e->only_f32 && (dtype == GDN2_BF16 || dtype == GDN2_F16))) return GDN2_OK;
-  return gdn2_fail(GDN2_ERR_DTYPE, "%s: dtype is %d; it must be GDN2_F32 (0)%s%s", e->name, (int)dtype,
-                   e->only_f32 ? "" : ", GDN2_BF16 (1) or GDN2_F16 (2)",
-                   dtype == GDN2_F64 ? "; GDN2_F64 (3) only where q is GDN2_F64" : "");
+  return gdn2_fail(GDN2_ERR_DTYPE, "%s: dtype is %d; it must be GDN2_F32 (0)%s%s%s%s", e->name, (int)dtype,
+                   e->only_f32 ? "" : ", GDN2_BF16 (1) or GDN2_F16 (2)", dtype == GDN2_F64 ? "; GDN2_F64 (3) only where " : "",
+                   dtype == GDN2_F64 ? lead : "", dtype == GDN2_F64 ? " is GDN2_F64" : "");
 }
 
 static gdn2_status check_common(gdn2_dtype dtype, const void *data, const int64_t *given, const gdn2_expect *e, int64_t *stride) {
@@ -134,6 +147,18 @@ gdn2_status gdn2_check_output(const gdn2_output *tensor, const gdn2_expect *expe
   view->dtype = tensor->dtype;
   const gdn2_status status = check_common(tensor->dtype, tensor->data, tensor->stride, expect, view->stride);
   return status == GDN2_OK ? check_distinct(expect, view->stride) : status;
+}
+
+gdn2_status gdn2_check_inputs(const gdn2_input_check *list, int count) {
+  gdn2_status status = GDN2_OK;
+  for (int i = 0; i < count && status == GDN2_OK; i++) status = gdn2_check_input(list[i].tensor, &list[i].expect, list[i].view);
+  return status;
+}
+
+gdn2_status gdn2_check_outputs(const gdn2_output_check *list, int count) {
+  gdn2_status status = GDN2_OK;
+  for (int i = 0; i < count && status == GDN2_OK; i++) status = gdn2_check_output(list[i].tensor, &list[i].expect, list[i].view);
+  return status;
 }
 
 gdn2_status gdn2_check_states(const gdn2_states *tensor, const gdn2_expect *expect, int written, gdn2_states_view *view) {

@@ -1,23 +1,23 @@
 #include "drive/conv.h"
+#include "api/indices.h"
 #include "api/layer.h"
-#include <inttypes.h>
 #include <stdlib.h>
-
-#define COUNT(list) ((int)(sizeof(list) / sizeof *(list)))
 
 static const char *const state_axes[] = {"sequence", "head", "channel", "tap"};
 
 static gdn2_expect tokens(const gdn2_conv_call *call, const char *name) {
-  return (gdn2_expect){.name = name, .size = {call->in.B, call->in.T, 1, call->D}};
+  return (gdn2_expect){.name = name, .size = {call->in.B, call->in.T, 1, call->D}, .f64 = call->in.f64, .lead = "x"};
 }
 static gdn2_expect weight(const gdn2_conv_call *call, const char *name) {
-  return (gdn2_expect){.name = name, .size = {1, 1, call->D, call->W}, .state = 1, .axes = state_axes};
+  return (gdn2_expect){
+      .name = name, .size = {1, 1, call->D, call->W}, .state = 1, .axes = state_axes, .f64 = call->in.f64, .lead = "x"};
 }
 static gdn2_expect bias(const gdn2_conv_call *call, const char *name) {
-  return (gdn2_expect){.name = name, .size = {1, 1, 1, call->D}};
+  return (gdn2_expect){.name = name, .size = {1, 1, 1, call->D}, .f64 = call->in.f64, .lead = "x"};
 }
 static gdn2_expect states(const gdn2_conv_call *call, const char *name, int64_t count) {
-  return (gdn2_expect){.name = name, .size = {count, 1, call->D, call->W - 1}, .state = 1, .axes = state_axes};
+  return (gdn2_expect){
+      .name = name, .size = {count, 1, call->D, call->W - 1}, .state = 1, .axes = state_axes, .f64 = call->in.f64, .lead = "x"};
 }
 
 static gdn2_status check_sizes(const gdn2_conv_problem *p) {
@@ -25,8 +25,8 @@ static gdn2_status check_sizes(const gdn2_conv_problem *p) {
   if (status == GDN2_OK) status = gdn2_check_not_negative("T", p->T);
   if (status == GDN2_OK) status = gdn2_check_range("D", p->D, 1, GDN2_MAX_CHANNELS);
   if (status == GDN2_OK) status = gdn2_check_range("W", p->W, GDN2_CONV_MIN_WIDTH, GDN2_CONV_MAX_WIDTH);
+  if (status == GDN2_OK) status = gdn2_check_flag("silu", p->silu, 1);
   if (status != GDN2_OK) return status;
-  if (p->silu != 0 && p->silu != 1) return gdn2_fail(GDN2_ERR_ARGUMENT, "silu is %d; it must be 0 or 1", p->silu);
   const int64_t sizes[] = {p->B, p->T, p->D};
   return gdn2_check_total("B, T and D", sizes, 3);
 }
@@ -40,33 +40,15 @@ static gdn2_status check_sequences(const gdn2_conv_problem *p, gdn2_call *in) {
   return gdn2_check_sequences(&as_rule, in);
 }
 
-static gdn2_status check_slot(const gdn2_conv_call *call, int64_t n, int64_t slot_count) {
-  const int64_t slot = gdn2_conv_slot(call, n);
-  if (slot < -1 || slot >= slot_count)
-    return gdn2_fail(GDN2_ERR_ARGUMENT,
-                     "slots[%" PRId64 "] is %" PRId64 "; it must be -1, or from 0 to below slot_count, %" PRId64, n, slot,
-                     slot_count);
-  for (int64_t m = 0; m < n && slot >= 0; m++)
-    if (gdn2_conv_slot(call, m) == slot)
-      return gdn2_fail(GDN2_ERR_ARGUMENT,
-                       "slots[%" PRId64 "] is %" PRId64 "; it must not be the slot of another sequence, as it is of %" PRId64, n,
-                       slot, m);
-  return GDN2_OK;
-}
-
 static gdn2_status check_slots(const gdn2_conv_problem *p, gdn2_conv_call *call) {
   call->fresh = p->fresh;
   if (!p->slots) return GDN2_OK;
   gdn2_status status = gdn2_check_not_negative("slot_count", p->slot_count);
+  if (status == GDN2_OK) status = gdn2_check_indices("slots", p->slots, p->slots_type);
   if (status != GDN2_OK) return status;
-  if (p->slots_type != GDN2_I32 && p->slots_type != GDN2_I64)
-    return gdn2_fail(GDN2_ERR_ARGUMENT, "slots_type is %d; it must be from 0 to 1", (int)p->slots_type);
-  if ((uintptr_t)p->slots % (p->slots_type == GDN2_I64 ? 8 : 4))
-    return gdn2_fail(GDN2_ERR_ARGUMENT, "slots is %p; it must be aligned to its element size", p->slots);
   call->slots = p->slots;
   call->slots_type = p->slots_type;
-  for (int64_t n = 0; n < call->in.N && status == GDN2_OK; n++) status = check_slot(call, n, p->slot_count);
-  return status;
+  return gdn2_check_slots("slots", p->slots, p->slots_type, call->in.N, "slot_count", p->slot_count);
 }
 
 static int64_t state_count(const gdn2_conv_problem *p, const gdn2_conv_call *call) {
@@ -74,19 +56,19 @@ static int64_t state_count(const gdn2_conv_problem *p, const gdn2_conv_call *cal
 }
 
 static gdn2_status check_problem(const gdn2_conv_problem *p, const gdn2_exec *exec, gdn2_conv_call *call) {
-  *call = (gdn2_conv_call){.D = p->D, .W = (int)p->W, .silu = p->silu};
+  *call = (gdn2_conv_call){.in = {.f64 = p->x.dtype == GDN2_F64}, .D = p->D, .W = (int)p->W, .silu = p->silu};
   gdn2_status status = check_sizes(p);
   if (status == GDN2_OK) status = check_sequences(p, &call->in);
   if (status == GDN2_OK) status = check_slots(p, call);
   if (status != GDN2_OK) return status;
-  gdn2_layer_input inputs[] = {
+  gdn2_input_check inputs[] = {
       {&p->x, &call->x, tokens(call, "x")},
       {&p->weight, &call->weight, weight(call, "weight")},
       {&p->bias, &call->bias, bias(call, "bias")},
       {&p->state, &call->state, states(call, "state", state_count(p, call))},
   };
   inputs[0].expect.required = inputs[1].expect.required = 1;
-  status = gdn2_check_layer_inputs(p->x.dtype, inputs, COUNT(inputs));
+  status = gdn2_check_inputs(inputs, GDN2_COUNT(inputs));
   if (status != GDN2_OK) return status;
   return gdn2_check_layer_exec(exec, p->B * p->T * p->D, &call->in.threads, &call->in.table);
 }
@@ -99,11 +81,11 @@ gdn2_status gdn2_conv_forward(const gdn2_conv_forward_args *args) {
   gdn2_status status = gdn2_check_size(args->struct_size, sizeof *args, "gdn2_conv_forward_args");
   if (status == GDN2_OK) status = check_problem(&args->problem, &args->exec, &call.in);
   if (status != GDN2_OK) return status;
-  const gdn2_layer_output outputs[] = {
+  const gdn2_output_check outputs[] = {
       {&args->y, &call.y, tokens(&call.in, "y")},
       {&args->state_final, &call.state_final, states(&call.in, "state_final", state_count(&args->problem, &call.in))},
   };
-  status = gdn2_check_layer_outputs(args->problem.x.dtype, outputs, COUNT(outputs));
+  status = gdn2_check_outputs(outputs, GDN2_COUNT(outputs));
   if (status == GDN2_OK) gdn2_drive_conv_forward(&call);
   return status;
 }
@@ -112,18 +94,18 @@ gdn2_status gdn2_conv_forward(const gdn2_conv_forward_args *args) {
 
 static gdn2_status check_gradients(const gdn2_conv_backward_args *args, gdn2_conv_backward_call *call) {
   const gdn2_conv_call *in = &call->in;
-  const gdn2_layer_input inputs[] = {
+  const gdn2_input_check inputs[] = {
       {&args->dy, &call->dy, tokens(in, "dy")},
       {&args->dstate_final, &call->dstate_final, states(in, "dstate_final", in->in.N)},
   };
-  const gdn2_layer_output outputs[] = {
+  const gdn2_output_check outputs[] = {
       {&args->dx, &call->dx, tokens(in, "dx")},
       {&args->dweight, &call->dweight, weight(in, "dweight")},
       {&args->dbias, &call->dbias, bias(in, "dbias")},
       {&args->dstate, &call->dstate, states(in, "dstate", in->in.N)},
   };
-  const gdn2_status status = gdn2_check_layer_inputs(args->problem.x.dtype, inputs, COUNT(inputs));
-  return status == GDN2_OK ? gdn2_check_layer_outputs(args->problem.x.dtype, outputs, COUNT(outputs)) : status;
+  const gdn2_status status = gdn2_check_inputs(inputs, GDN2_COUNT(inputs));
+  return status == GDN2_OK ? gdn2_check_outputs(outputs, GDN2_COUNT(outputs)) : status;
 }
 
 static gdn2_status check_backward(const gdn2_conv_backward_args *args, gdn2_conv_backward_call *call) {

@@ -4,23 +4,21 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define COUNT(list) ((int)(sizeof(list) / sizeof *(list)))
 #define DEFAULT_EPS 1e-6
 
 static gdn2_expect rows(const gdn2_norm_call *call, const char *name) {
-  return (gdn2_expect){.name = name, .size = {call->B, call->T, call->H, call->D}};
+  return (gdn2_expect){.name = name, .size = {call->B, call->T, call->H, call->D}, .f64 = call->f64, .lead = "x"};
 }
 static gdn2_expect weight(const gdn2_norm_call *call, const char *name) {
-  return (gdn2_expect){.name = name, .size = {1, 1, 1, call->D}};
+  return (gdn2_expect){.name = name, .size = {1, 1, 1, call->D}, .f64 = call->f64, .lead = "x"};
 }
 
 static gdn2_status check_options(const gdn2_norm_problem *p) {
   if (p->gate != GDN2_NORM_SILU && p->gate != GDN2_NORM_SIGMOID)
     return gdn2_fail(GDN2_ERR_ARGUMENT, "gate is %d; it must be GDN2_NORM_SILU (0) or GDN2_NORM_SIGMOID (1)", (int)p->gate);
-  if (p->plus_one != 0 && p->plus_one != 1) return gdn2_fail(GDN2_ERR_ARGUMENT, "plus_one is %d; it must be 0 or 1", p->plus_one);
   if (!(p->eps >= 0) || isinf(p->eps))
     return gdn2_fail(GDN2_ERR_ARGUMENT, "eps is %g; it must be finite and not negative", p->eps);
-  return GDN2_OK;
+  return gdn2_check_flag("plus_one", p->plus_one, 1);
 }
 
 static gdn2_status check_sizes(const gdn2_norm_problem *p) {
@@ -34,15 +32,16 @@ static gdn2_status check_sizes(const gdn2_norm_problem *p) {
 
 static gdn2_status check_problem(const gdn2_norm_problem *p, const gdn2_exec *exec, gdn2_norm_call *call) {
   *call = (gdn2_norm_call){.B = p->B, .T = p->T, .H = p->H, .D = p->D, .gate = p->gate, .plus_one = p->plus_one};
+  call->f64 = p->x.dtype == GDN2_F64;
   call->eps = p->eps == 0 ? DEFAULT_EPS : p->eps;
   gdn2_status status = check_sizes(p);
   if (status == GDN2_OK) status = check_options(p);
   if (status != GDN2_OK) return status;
-  gdn2_layer_input inputs[] = {{&p->x, &call->x, rows(call, "x")},
+  gdn2_input_check inputs[] = {{&p->x, &call->x, rows(call, "x")},
                                {&p->z, &call->z, rows(call, "z")},
                                {&p->weight, &call->weight, weight(call, "weight")}};
   inputs[0].expect.required = 1;
-  status = gdn2_check_layer_inputs(p->x.dtype, inputs, COUNT(inputs));
+  status = gdn2_check_inputs(inputs, GDN2_COUNT(inputs));
   if (status != GDN2_OK) return status;
   return gdn2_check_layer_exec(exec, p->B * p->T * p->H * p->D, &call->threads, &call->table);
 }
@@ -55,8 +54,8 @@ gdn2_status gdn2_norm_forward(const gdn2_norm_forward_args *args) {
   gdn2_status status = gdn2_check_size(args->struct_size, sizeof *args, "gdn2_norm_forward_args");
   if (status == GDN2_OK) status = check_problem(&args->problem, &args->exec, &call.in);
   if (status != GDN2_OK) return status;
-  const gdn2_layer_output y = {&args->y, &call.y, rows(&call.in, "y")};
-  status = gdn2_check_layer_outputs(args->problem.x.dtype, &y, 1);
+  const gdn2_output_check y = {&args->y, &call.y, rows(&call.in, "y")};
+  status = gdn2_check_outputs(&y, 1);
   if (status == GDN2_OK) gdn2_drive_norm_forward(&call);
   return status;
 }
@@ -65,14 +64,14 @@ gdn2_status gdn2_norm_forward(const gdn2_norm_forward_args *args) {
 
 static gdn2_status check_gradients(const gdn2_norm_backward_args *args, gdn2_norm_backward_call *call) {
   const gdn2_norm_call *in = &call->in;
-  const gdn2_layer_input dy = {&args->dy, &call->dy, rows(in, "dy")};
-  const gdn2_layer_output outputs[] = {{&args->dx, &call->dx, rows(in, "dx")},
+  const gdn2_input_check dy = {&args->dy, &call->dy, rows(in, "dy")};
+  const gdn2_output_check outputs[] = {{&args->dx, &call->dx, rows(in, "dx")},
                                        {&args->dz, &call->dz, rows(in, "dz")},
                                        {&args->dweight, &call->dweight, weight(in, "dweight")}};
   if (args->dz.data && !in->z.data && in->B * in->T * in->H > 0)
     return gdn2_fail(GDN2_ERR_ARGUMENT, "dz is %p, but z is absent; without a gate dz.data must be NULL", args->dz.data);
-  const gdn2_status status = gdn2_check_layer_inputs(args->problem.x.dtype, &dy, 1);
-  return status == GDN2_OK ? gdn2_check_layer_outputs(args->problem.x.dtype, outputs, COUNT(outputs)) : status;
+  const gdn2_status status = gdn2_check_inputs(&dy, 1);
+  return status == GDN2_OK ? gdn2_check_outputs(outputs, GDN2_COUNT(outputs)) : status;
 }
 
 static gdn2_status check_backward(const gdn2_norm_backward_args *args, gdn2_norm_backward_call *call) {

@@ -1,17 +1,12 @@
 /* The optional parts of a problem: grouped heads, variable length, gates from raw input. */
-#include "api/problem.h"
+#include "api/indices.h"
 #include <float.h>
 #include <inttypes.h>
 
-static gdn2_status check_flag(const char *name, int value, int most) {
-  if (value >= 0 && value <= most) return GDN2_OK;
-  return gdn2_fail(GDN2_ERR_ARGUMENT, "%s is %d; it must be from 0 to %d", name, value, most);
-}
-
 gdn2_status gdn2_check_heads(const gdn2_problem *p, gdn2_call *call) {
-  gdn2_status status = check_flag("map", (int)p->map, GDN2_HEADS_TILED);
-  if (status == GDN2_OK) status = check_flag("g_key_heads", p->g_key_heads, 1);
-  if (status == GDN2_OK) status = check_flag("b_key_heads", p->b_key_heads, 1);
+  gdn2_status status = gdn2_check_flag("map", (int)p->map, GDN2_HEADS_TILED);
+  if (status == GDN2_OK) status = gdn2_check_flag("g_key_heads", p->g_key_heads, 1);
+  if (status == GDN2_OK) status = gdn2_check_flag("b_key_heads", p->b_key_heads, 1);
   if (status != GDN2_OK) return status;
   call->HV = p->HV ? p->HV : p->H;
   call->map = p->map;
@@ -40,15 +35,6 @@ static gdn2_status check_offsets(const gdn2_call *call) {
   return GDN2_OK;
 }
 
-int64_t gdn2_longest(const gdn2_call *call) {
-  int64_t longest = call->cu_seqlens ? 0 : call->T;
-  for (int64_t n = 0; call->cu_seqlens && n < call->N; n++) {
-    const int64_t length = gdn2_span_of(call, n).length;
-    if (length > longest) longest = length;
-  }
-  return longest;
-}
-
 gdn2_status gdn2_check_sequences(const gdn2_problem *p, gdn2_call *call) {
   call->N = p->B;
   if (!p->cu_seqlens) {
@@ -56,11 +42,9 @@ gdn2_status gdn2_check_sequences(const gdn2_problem *p, gdn2_call *call) {
     return gdn2_fail(GDN2_ERR_SHAPE, "N is %" PRId64 "; without cu_seqlens it must be 0 or B, %" PRId64, p->N, p->B);
   }
   if (p->B != 1) return gdn2_fail(GDN2_ERR_SHAPE, "B is %" PRId64 "; with cu_seqlens it must be 1", p->B);
-  if (p->N < 0) return gdn2_fail(GDN2_ERR_SHAPE, "N is %" PRId64 "; it must not be negative", p->N);
-  const gdn2_status status = check_flag("cu_seqlens_type", (int)p->cu_seqlens_type, GDN2_I64);
+  gdn2_status status = gdn2_check_not_negative("N", p->N);
+  if (status == GDN2_OK) status = gdn2_check_indices("cu_seqlens", p->cu_seqlens, p->cu_seqlens_type);
   if (status != GDN2_OK) return status;
-  if ((uintptr_t)p->cu_seqlens % (p->cu_seqlens_type == GDN2_I64 ? 8 : 4))
-    return gdn2_fail(GDN2_ERR_ARGUMENT, "cu_seqlens is %p; it must be aligned to its element size", p->cu_seqlens);
   call->cu_seqlens = p->cu_seqlens;
   call->cu_type = p->cu_seqlens_type;
   call->N = p->N;
@@ -68,10 +52,10 @@ gdn2_status gdn2_check_sequences(const gdn2_problem *p, gdn2_call *call) {
 }
 
 gdn2_status gdn2_check_gates(const gdn2_problem *p, gdn2_call *call) {
-  gdn2_status status = check_flag("decay", (int)p->decay, GDN2_DECAY_BOUNDED);
-  if (status == GDN2_OK) status = check_flag("erase", (int)p->erase, GDN2_GATE_TWO_SIGMOID);
-  if (status == GDN2_OK) status = check_flag("write", (int)p->write, GDN2_GATE_SIGMOID);
-  if (status == GDN2_OK) status = check_flag("qk_l2norm", p->qk_l2norm, 1);
+  gdn2_status status = gdn2_check_flag("decay", (int)p->decay, GDN2_DECAY_BOUNDED);
+  if (status == GDN2_OK) status = gdn2_check_flag("erase", (int)p->erase, GDN2_GATE_TWO_SIGMOID);
+  if (status == GDN2_OK) status = gdn2_check_flag("write", (int)p->write, GDN2_GATE_SIGMOID);
+  if (status == GDN2_OK) status = gdn2_check_flag("qk_l2norm", p->qk_l2norm, 1);
   if (status != GDN2_OK) return status;
   call->decay = p->decay;
   call->erase = p->erase;

@@ -9,16 +9,6 @@ gdn2_status gdn2_check_size(size_t given, size_t expected, const char *name) {
   return gdn2_fail(GDN2_ERR_ARGUMENT, "struct_size is %zu; it must be sizeof(%s), %zu", given, name, expected);
 }
 
-static gdn2_status check_count(const char *name, int64_t value) {
-  if (value >= 0) return GDN2_OK;
-  return gdn2_fail(GDN2_ERR_SHAPE, "%s is %" PRId64 "; it must not be negative", name, value);
-}
-
-static gdn2_status check_dim(const char *name, int64_t value) {
-  if (value >= 1 && value <= GDN2_MAX_DIM) return GDN2_OK;
-  return gdn2_fail(GDN2_ERR_SHAPE, "%s is %" PRId64 "; it must be from 1 to %d", name, value, GDN2_MAX_DIM);
-}
-
 /* Every token tensor and state must be addressable, whatever the strides. */
 static gdn2_status check_product(const gdn2_problem *p, const gdn2_call *call) {
   int64_t count, states;
@@ -33,21 +23,22 @@ static gdn2_status check_product(const gdn2_problem *p, const gdn2_call *call) {
 }
 
 static gdn2_status check_sizes(const gdn2_problem *p) {
-  gdn2_status status = check_count("B", p->B);
-  if (status == GDN2_OK) status = check_count("T", p->T);
-  if (status == GDN2_OK) status = check_count("H", p->H);
-  if (status == GDN2_OK) status = check_dim("K", p->K);
-  return status == GDN2_OK ? check_dim("V", p->V) : status;
+  gdn2_status status = gdn2_check_not_negative("B", p->B);
+  if (status == GDN2_OK) status = gdn2_check_not_negative("T", p->T);
+  if (status == GDN2_OK) status = gdn2_check_not_negative("H", p->H);
+  if (status == GDN2_OK) status = gdn2_check_range("K", p->K, 1, GDN2_MAX_DIM);
+  return status == GDN2_OK ? gdn2_check_range("V", p->V, 1, GDN2_MAX_DIM) : status;
 }
 
-/* Workers: no more than there are tasks. */
-static gdn2_status check_exec(const gdn2_exec *exec, gdn2_call *call) {
+gdn2_status gdn2_check_exec(const gdn2_exec *exec, int64_t useful, int *threads, const gdn2_table **table) {
   if (exec->threads < 0) return gdn2_fail(GDN2_ERR_ARGUMENT, "exec.threads is %d; it must not be negative", exec->threads);
-  const int64_t tasks = call->N * call->HV * ((call->V + GDN2_NARROWEST - 1) / GDN2_NARROWEST);
-  const int threads = gdn2_threads(exec->threads);
-  call->threads = tasks < 1 ? 1 : tasks < threads ? (int)tasks : threads;
-  return gdn2_table_choose(exec->isa, &call->table);
+  const int wanted = gdn2_threads(exec->threads);
+  *threads = useful < 1 ? 1 : useful < wanted ? (int)useful : wanted;
+  return gdn2_table_choose(exec->isa, table);
 }
+
+/* The tasks that a call can be cut into. */
+static int64_t tasks_of(const gdn2_call *call) { return call->N * call->HV * ((call->V + GDN2_NARROWEST - 1) / GDN2_NARROWEST); }
 
 gdn2_expect gdn2_expect_tokens(const gdn2_call *call, const char *name, int64_t heads, int64_t channels) {
   return (gdn2_expect){.name = name, .size = {call->B, call->T, heads, channels}, .f64 = call->f64};
@@ -62,33 +53,28 @@ gdn2_expect gdn2_expect_state(const gdn2_call *call, const char *name) {
 }
 
 gdn2_expect gdn2_expect_parameter(const gdn2_call *call, const char *name, int64_t channels) {
-  const int64_t heads = call->g_key_heads ? call->H : call->HV;
-  return (gdn2_expect){.name = name, .size = {1, 1, heads, channels}, .per_head = 1, .only_f32 = 1, .f64 = call->f64};
+  return (gdn2_expect){
+      .name = name, .size = {1, 1, gdn2_g_heads(call), channels}, .per_head = 1, .only_f32 = 1, .f64 = call->f64};
+}
+
+static gdn2_expect required(gdn2_expect expect, int is) {
+  expect.required = is;
+  return expect;
 }
 
 static gdn2_status check_inputs(const gdn2_problem *p, gdn2_call *call) {
-  const int64_t Hg = call->g_key_heads ? call->H : call->HV, Hb = call->b_key_heads ? call->H : call->HV;
-  const struct {
-    const gdn2_input *tensor;
-    gdn2_view *view;
-    gdn2_expect expect;
-    int required;
-  } inputs[] = {
-      {&p->q, &call->q, gdn2_expect_tokens(call, "q", p->H, p->K), 1},
-      {&p->k, &call->k, gdn2_expect_tokens(call, "k", p->H, p->K), 1},
-      {&p->v, &call->v, gdn2_expect_tokens(call, "v", call->HV, p->V), 1},
-      {&p->g, &call->g, gdn2_expect_gate(call, "g", Hg, p->K), call->decay != GDN2_DECAY_LOG},
-      {&p->b, &call->b, gdn2_expect_gate(call, "b", Hb, p->K), call->erase != GDN2_GATE_GIVEN},
-      {&p->w, &call->w, gdn2_expect_gate(call, "w", call->HV, p->V), call->write != GDN2_GATE_GIVEN},
-      {&p->h0, &call->h0, gdn2_expect_state(call, "h0"), 0},
+  const int64_t Hg = gdn2_g_heads(call), Hb = gdn2_b_heads(call);
+  const int raw_g = call->decay != GDN2_DECAY_LOG, raw_b = call->erase != GDN2_GATE_GIVEN, raw_w = call->write != GDN2_GATE_GIVEN;
+  const gdn2_input_check inputs[] = {
+      {&p->q, &call->q, required(gdn2_expect_tokens(call, "q", p->H, p->K), 1)},
+      {&p->k, &call->k, required(gdn2_expect_tokens(call, "k", p->H, p->K), 1)},
+      {&p->v, &call->v, required(gdn2_expect_tokens(call, "v", call->HV, p->V), 1)},
+      {&p->g, &call->g, required(gdn2_expect_gate(call, "g", Hg, p->K), raw_g)},
+      {&p->b, &call->b, required(gdn2_expect_gate(call, "b", Hb, p->K), raw_b)},
+      {&p->w, &call->w, required(gdn2_expect_gate(call, "w", call->HV, p->V), raw_w)},
+      {&p->h0, &call->h0, gdn2_expect_state(call, "h0")},
   };
-  for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++) {
-    gdn2_expect expect = inputs[i].expect;
-    expect.required = inputs[i].required;
-    const gdn2_status status = gdn2_check_input(inputs[i].tensor, &expect, inputs[i].view);
-    if (status != GDN2_OK) return status;
-  }
-  return GDN2_OK;
+  return gdn2_check_inputs(inputs, GDN2_COUNT(inputs));
 }
 
 gdn2_status gdn2_check_problem(const gdn2_problem *problem, const gdn2_exec *exec, gdn2_call *call) {
@@ -102,7 +88,7 @@ gdn2_status gdn2_check_problem(const gdn2_problem *problem, const gdn2_exec *exe
   if (status == GDN2_OK) status = check_product(problem, call);
   if (status == GDN2_OK) status = gdn2_check_gates(problem, call);
   if (status == GDN2_OK) status = check_inputs(problem, call);
-  return status == GDN2_OK ? check_exec(exec, call) : status;
+  return status == GDN2_OK ? gdn2_check_exec(exec, tasks_of(call), &call->threads, &call->table) : status;
 }
 
 gdn2_status gdn2_workspace_take(const gdn2_exec *exec, size_t bytes, void **workspace, void **owned) {

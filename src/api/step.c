@@ -1,78 +1,27 @@
 /* Decode: what a step accepts. */
 #include "drive/step.h"
-#include "api/problem.h"
+#include "api/indices.h"
 #include <inttypes.h>
 #include <string.h>
 
 /* ---- Indices --------------------------------------------------------------------------------------------------------------- */
 
-static gdn2_status check_indices(const char *name, const void *indices, gdn2_index type) {
-  if (!indices) return GDN2_OK;
-  if (type != GDN2_I32 && type != GDN2_I64)
-    return gdn2_fail(GDN2_ERR_ARGUMENT, "%s_type is %d; it must be from 0 to 1", name, (int)type);
-  if ((uintptr_t)indices % (type == GDN2_I64 ? 8 : 4))
-    return gdn2_fail(GDN2_ERR_ARGUMENT, "%s is %p; it must be aligned to its element size", name, indices);
-  return GDN2_OK;
-}
-
-static gdn2_status twice(int64_t n, int64_t slot) {
-  return gdn2_fail(GDN2_ERR_ARGUMENT, "slot[%" PRId64 "] is %" PRId64 ", and so is that of a row before it; no two may be alike",
-                   n, slot);
-}
-
-static gdn2_status check_pairs(const gdn2_step_call *call) {
-  for (int64_t n = 1; n < call->in.N; n++) {
-    const int64_t slot = gdn2_index_at(call->slot, call->slot_type, n);
-    for (int64_t m = 0; slot >= 0 && m < n; m++)
-      if (gdn2_index_at(call->slot, call->slot_type, m) == slot) return twice(n, slot);
-  }
-  return GDN2_OK;
-}
-
-/* A bit for each slot of a window, window after window: no memory is asked for. */
-enum { WINDOW = 1 << 15 };
-
-static gdn2_status check_window(const gdn2_step_call *call, int64_t first) {
-  uint64_t seen[WINDOW / 64] = {0};
-  for (int64_t n = 0; n < call->in.N; n++) {
-    const int64_t slot = gdn2_index_at(call->slot, call->slot_type, n), at = slot - first;
-    if (slot < first || at >= WINDOW) continue;
-    const uint64_t bit = UINT64_C(1) << (at % 64);
-    if (seen[at / 64] & bit) return twice(n, slot);
-    seen[at / 64] |= bit;
-  }
-  return GDN2_OK;
-}
-
-static gdn2_status check_distinct(const gdn2_step_call *call, int64_t slots) {
-  if (call->in.N / 2 <= slots / WINDOW + 16) return check_pairs(call);
-  gdn2_status status = GDN2_OK;
-  for (int64_t first = 0; first < slots && status == GDN2_OK; first += WINDOW) status = check_window(call, first);
-  return status;
-}
-
 static gdn2_status check_slots(const gdn2_step_args *args, gdn2_step_call *call, int64_t *slots) {
   const int64_t N = call->in.N;
-  gdn2_status status = check_indices("slot", args->slot, args->slot_type);
+  gdn2_status status = gdn2_check_indices("slot", args->slot, args->slot_type);
+  if (status == GDN2_OK) status = gdn2_check_not_negative("slots", args->slots);
   if (status != GDN2_OK) return status;
   call->slot = args->slot;
   call->slot_type = args->slot_type;
   *slots = args->slots ? args->slots : N;
-  if (args->slots < 0) return gdn2_fail(GDN2_ERR_SHAPE, "slots is %" PRId64 "; it must not be negative", args->slots);
   if (!call->slot && *slots < N)
     return gdn2_fail(GDN2_ERR_SHAPE, "slots is %" PRId64 "; without slot it must not be below the number of rows, %" PRId64,
                      *slots, N);
-  for (int64_t n = 0; call->slot && n < N; n++) {
-    const int64_t slot = gdn2_index_at(call->slot, call->slot_type, n);
-    if (slot < -1 || slot >= *slots)
-      return gdn2_fail(GDN2_ERR_ARGUMENT, "slot[%" PRId64 "] is %" PRId64 "; it must be -1 or from 0 to slots - 1, %" PRId64, n,
-                       slot, *slots - 1);
-  }
-  return call->slot ? check_distinct(call, *slots) : GDN2_OK;
+  return call->slot ? gdn2_check_slots("slot", call->slot, call->slot_type, N, "slots", *slots) : GDN2_OK;
 }
 
 static gdn2_status check_accepted(const gdn2_step_args *args, gdn2_step_call *call) {
-  gdn2_status status = check_indices("accepted", args->accepted, args->accepted_type);
+  gdn2_status status = gdn2_check_indices("accepted", args->accepted, args->accepted_type);
   if (status != GDN2_OK || !args->accepted) return status;
   if (!args->history.data && args->history_length > 0)
     return gdn2_fail(GDN2_ERR_ARGUMENT, "history: data is NULL; with accepted it must point to states");
@@ -132,10 +81,9 @@ static gdn2_status check(const gdn2_step_args *args, gdn2_step_call *call) {
   gdn2_status status = gdn2_check_size(args->struct_size, sizeof *args, "gdn2_step_args");
   if (status == GDN2_OK) status = check_problem(args, &call->in);
   if (status != GDN2_OK) return status;
-  if (args->history_length < 0)
-    return gdn2_fail(GDN2_ERR_SHAPE, "history_length is %" PRId64 "; it must not be negative", args->history_length);
-  if (args->drafts_by_slot != 0 && args->drafts_by_slot != 1)
-    return gdn2_fail(GDN2_ERR_ARGUMENT, "drafts_by_slot is %d; it must be from 0 to 1", args->drafts_by_slot);
+  status = gdn2_check_not_negative("history_length", args->history_length);
+  if (status == GDN2_OK) status = gdn2_check_flag("drafts_by_slot", args->drafts_by_slot, 1);
+  if (status != GDN2_OK) return status;
   call->by_slot = args->drafts_by_slot;
   call->reset = args->reset;
   int64_t slots;

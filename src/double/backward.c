@@ -64,20 +64,11 @@ static backward_slot lay_slot(gdn2_arena *arena, const backward_work *w) {
   return slot;
 }
 
-static int64_t longest(const gdn2_call *in) {
-  int64_t length = in->cu_seqlens ? 0 : in->T;
-  for (int64_t n = 0; in->cu_seqlens && n < in->N; n++) {
-    const int64_t other = gdn2_span_of(in, n).length;
-    length = other > length ? other : length;
-  }
-  return length;
-}
-
 /* How the work is cut, and what of the workspace goes where; *bytes: all of it. */
 static backward_work plan(const gdn2_backward_call *call, char *workspace, size_t *bytes) {
   const gdn2_call *in = &call->in;
-  backward_work w = {.call = call, .segment = segment_of(call, longest(in)), .g_heads = in->g_key_heads ? in->H : in->HV};
-  w.segments = ceil_div(longest(in), w.segment);
+  backward_work w = {.call = call, .segment = segment_of(call, gdn2_longest(in)), .g_heads = gdn2_g_heads(in)};
+  w.segments = ceil_div(gdn2_longest(in), w.segment);
   w.per_block = in->N > 0 ? ceil_div(in->N, MOST_BLOCKS) : 1;
   w.blocks = ceil_div(in->N, w.per_block);
   w.workers = (int)at_most(in->threads, w.blocks * in->H);
@@ -184,11 +175,6 @@ static void walk_back(head_walk *w) {
   gdn2_double_state_store(w->slot.dS, K, V, &call->dh0, w->at.sequence, w->j);
 }
 
-/* The value head that is number r of those that read key head i. */
-static int64_t value_head(const gdn2_call *in, int64_t i, int64_t r) {
-  return in->map == GDN2_HEADS_TILED ? r * in->H + i : i * (in->HV / in->H) + r;
-}
-
 static double *sums_of(const backward_work *work, int64_t block, int64_t i, int64_t j) {
   if (!want_sums(work->call)) return NULL;
   return work->sums + (block * work->g_heads + (work->call->in.g_key_heads ? i : j)) * (work->call->in.K + 1);
@@ -198,7 +184,7 @@ static double *sums_of(const backward_work *work, int64_t block, int64_t i, int6
 static head_walk head_walk_of(const backward_work *work, backward_slot slot, gdn2_span at, int64_t block, int64_t i, int64_t r) {
   const gdn2_backward_call *call = work->call;
   const gdn2_call *in = &call->in;
-  const int64_t j = value_head(in, i, r), g_head = in->g_key_heads ? i : j, b_head = in->b_key_heads ? i : j;
+  const int64_t j = gdn2_value_head(in, i, r), g_head = in->g_key_heads ? i : j, b_head = in->b_key_heads ? i : j;
   head_walk w = {.work = work, .slot = slot, .at = at, .j = j, .segment = work->segment};
   w.head = gdn2_double_head_of(in, at, j);
   w.d_o = gdn2_view_rows(&call->d_o, at.batch, at.start, j, 0.0f);
@@ -222,7 +208,7 @@ static void backward_task(void *context, int64_t task, int worker) {
   gdn2_arena arena = {work->slots + work->slot_bytes * (size_t)worker, 0};
   const backward_slot slot = lay_slot(&arena, work);
   for (int64_t r = 0; r < group; r++) {
-    double *sums = sums_of(work, block, i, value_head(in, i, r));
+    double *sums = sums_of(work, block, i, gdn2_value_head(in, i, r));
     for (int64_t d = 0; sums && d <= in->K; d++) sums[d] = 0;
   }
   for (int64_t n = first; n < at_most(first + work->per_block, in->N); n++)
@@ -249,12 +235,12 @@ static void put_sums(const backward_work *work) {
 /* Tokens of no sequence have no effect. */
 static void clear_rest(const gdn2_backward_call *call) {
   const gdn2_call *in = &call->in;
-  const int64_t start = gdn2_offset(in, in->N), Hg = in->g_key_heads ? in->H : in->HV, Hb = in->b_key_heads ? in->H : in->HV;
+  const int64_t start = gdn2_offset(in, in->N);
   gdn2_double_clear(&call->dq, start, in->T, in->H, in->K);
   gdn2_double_clear(&call->dk, start, in->T, in->H, in->K);
   gdn2_double_clear(&call->dv, start, in->T, in->HV, in->V);
-  gdn2_double_clear(&call->dg, start, in->T, Hg, in->K);
-  gdn2_double_clear(&call->db, start, in->T, Hb, in->K);
+  gdn2_double_clear(&call->dg, start, in->T, gdn2_g_heads(in), in->K);
+  gdn2_double_clear(&call->db, start, in->T, gdn2_b_heads(in), in->K);
   gdn2_double_clear(&call->dw, start, in->T, in->HV, in->V);
 }
 

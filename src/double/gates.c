@@ -9,12 +9,8 @@
 /* Below it softplus(x) = e^x (1 - e^x / 2 ...) in float64. */
 #define SOFTPLUS_IS_EXP (-37.0)
 
-int64_t gdn2_double_key_head(const gdn2_call *call, int64_t j) {
-  return call->map == GDN2_HEADS_TILED ? j % call->H : j / (call->HV / call->H);
-}
-
 gdn2_double_head gdn2_double_head_of(const gdn2_call *call, gdn2_span at, int64_t j) {
-  const int64_t i = gdn2_double_key_head(call, j), g_head = call->g_key_heads ? i : j, b_head = call->b_key_heads ? i : j;
+  const int64_t i = gdn2_key_head(call, j), g_head = call->g_key_heads ? i : j, b_head = call->b_key_heads ? i : j;
   gdn2_double_head head = {.K = call->K, .V = call->V, .scale = call->scale, .lower_bound = call->lower_bound};
   head.decay = call->decay;
   head.erase = call->erase;

@@ -44,7 +44,6 @@ static inline const double *gdn2_double_at(gdn2_rows rows, int64_t t) {
 /* ---- gates.c ---- */
 
 gdn2_double_head gdn2_double_head_of(const gdn2_call *call, gdn2_span at, int64_t j);
-int64_t gdn2_double_key_head(const gdn2_call *call, int64_t j);
 gdn2_double_token gdn2_double_lay_token(gdn2_arena *arena, int64_t K, int64_t V);
 
 /* Token t, finished. */

@@ -51,8 +51,7 @@ static float *checkpoint(const sequence_walk *w, int64_t i, int64_t segment) {
 }
 
 static int64_t value_head(const backward_work *work, int64_t unit, int64_t i) {
-  if (work->plan.heads == 1) return unit;
-  return work->call->in.map == GDN2_HEADS_TILED ? i * work->call->in.H + unit : unit * work->plan.heads + i;
+  return work->plan.heads == 1 ? unit : gdn2_value_head(&work->call->in, unit, i);
 }
 
 static int64_t g_head(const backward_work *work, int64_t j) {
@@ -167,8 +166,7 @@ static void clear_rows(const sequence_walk *w, gdn2_wait rows) {
 
 static gdn2_decay_sums sums_of(const backward_work *work, int64_t block, int64_t head) {
   const gdn2_backward_call *call = work->call;
-  const int64_t heads = call->in.g_key_heads ? call->in.H : call->in.HV;
-  double *parts = work->parts + (block * heads + head) * work->plan.parts;
+  double *parts = work->parts + (block * gdn2_g_heads(&call->in) + head) * work->plan.parts;
   return (gdn2_decay_sums){call->dA_log.data ? parts : NULL, call->ddt_bias.data ? parts + (call->dA_log.data ? 1 : 0) : NULL};
 }
 
@@ -235,7 +233,7 @@ static void walk_sequence(const sequence_walk *w) {
 
 static void start_sums(const backward_work *work, int64_t block, int64_t unit) {
   const gdn2_call *in = &work->call->in;
-  const int64_t parts = work->plan.parts, heads = in->g_key_heads ? in->H : in->HV;
+  const int64_t parts = work->plan.parts, heads = gdn2_g_heads(in);
   for (int64_t i = 0; parts > 0 && i < work->plan.heads; i++)
     memset(work->parts + (block * heads + g_head(work, value_head(work, unit, i))) * parts, 0, (size_t)parts * sizeof(double));
 }
@@ -260,25 +258,18 @@ static void backward_task(void *context, int64_t task, int worker) {
 /* Zeros for the tokens that belong to no sequence. */
 static void clear_rest(const gdn2_backward_call *call) {
   const gdn2_call *in = &call->in;
-  if (!in->cu_seqlens) return;
-  const int64_t start = gdn2_offset(in, in->N), g_heads = in->g_key_heads ? in->H : in->HV,
-                b_heads = in->b_key_heads ? in->H : in->HV;
-  const struct {
-    const gdn2_view_out *rows;
-    int64_t heads, channels;
-  } outputs[] = {{&call->dq, in->H, in->K},   {&call->dk, in->H, in->K},   {&call->dv, in->HV, in->V},
-                 {&call->dg, g_heads, in->K}, {&call->db, b_heads, in->K}, {&call->dw, in->HV, in->V}};
-  for (size_t x = 0; x < sizeof outputs / sizeof *outputs; x++)
-    for (int64_t h = 0; outputs[x].rows->data && h < outputs[x].heads; h++) {
-      const gdn2_rows_out rows = gdn2_view_rows_out(outputs[x].rows, 0, start, h);
-      in->table->exact.clear(gdn2_shape_of(1, rows.channel ? outputs[x].channels : 1), in->T - start, rows);
-    }
+  gdn2_clear_rest(in, &call->dq, in->H, in->K);
+  gdn2_clear_rest(in, &call->dk, in->H, in->K);
+  gdn2_clear_rest(in, &call->dv, in->HV, in->V);
+  gdn2_clear_rest(in, &call->dg, gdn2_g_heads(in), in->K);
+  gdn2_clear_rest(in, &call->db, gdn2_b_heads(in), in->K);
+  gdn2_clear_rest(in, &call->dw, in->HV, in->V);
 }
 
 /* dA_log and ddt_bias: the blocks' sums, in their order. */
 static void collect(const backward_work *work) {
   const gdn2_backward_call *call = work->call;
-  const int64_t heads = call->in.g_key_heads ? call->in.H : call->in.HV, step = heads * work->plan.parts;
+  const int64_t heads = gdn2_g_heads(&call->in), step = heads * work->plan.parts;
   for (int64_t h = 0; work->plan.parts > 0 && h < heads; h++) {
     const gdn2_decay_sums sums = sums_of(work, 0, h);
     if (sums.A_log)

@@ -68,9 +68,8 @@ gdn2_backward_slot gdn2_backward_lay(gdn2_arena *arena, gdn2_shape s, const gdn2
 }
 
 size_t gdn2_backward_sum_bytes(const gdn2_backward_call *call, const gdn2_backward_plan *plan) {
-  const int64_t heads = call->in.g_key_heads ? call->in.H : call->in.HV;
   gdn2_arena measure = {NULL, 0};
-  (void)gdn2_arena_floats(&measure, 2 * (size_t)(plan->blocks * heads * plan->parts));
+  (void)gdn2_arena_floats(&measure, 2 * (size_t)(plan->blocks * gdn2_g_heads(&call->in) * plan->parts));
   return measure.used;
 }
 

@@ -1,4 +1,5 @@
-/* What the forward and the backward share: one head's inputs, the chunks of a sequence, one chunk's forward up to R. */
+/* What forward, backward and decode share: one head's inputs, the chunks of a sequence, one chunk's forward up to R, tokens of
+ * no sequence. */
 #ifndef GDN2_DRIVE_CHUNKS_H
 #define GDN2_DRIVE_CHUNKS_H
 #include "base/profile.h"
@@ -17,11 +18,6 @@ static inline gdn2_gate_rule gdn2_gate_rule_of(const gdn2_call *call, int64_t g_
   rule.dt_bias = gdn2_view_rows(&call->dt_bias, 0, 0, g_head, 0.0f);
   rule.lower_bound = (float)call->lower_bound;
   return rule;
-}
-
-/* The key head that value head j reads. */
-static inline int64_t gdn2_key_head(const gdn2_call *call, int64_t j) {
-  return call->map == GDN2_HEADS_TILED ? j % call->H : j / (call->HV / call->H);
 }
 
 /* The inputs of value head j of a sequence. */
@@ -96,5 +92,15 @@ static inline void gdn2_chunk_state(const gdn2_call *call, gdn2_shape s, const g
   const uint64_t since = gdn2_profile_now(call->profile);
   call->table->exact.update(s, c, S0, S1, ahead);
   (void)gdn2_profile_lap(call->profile, GDN2_STAGE_UPDATE, since);
+}
+
+/* Zeros in the rows of a token tensor that belong to no sequence. */
+static inline void gdn2_clear_rest(const gdn2_call *call, const gdn2_view_out *out, int64_t heads, int64_t channels) {
+  if (!call->cu_seqlens || !out->data) return;
+  const int64_t start = gdn2_offset(call, call->N);
+  for (int64_t h = 0; h < heads; h++) {
+    const gdn2_rows_out rows = gdn2_view_rows_out(out, 0, start, h);
+    call->table->exact.clear(gdn2_shape_of(1, rows.channel ? channels : 1), call->T - start, rows);
+  }
 }
 #endif

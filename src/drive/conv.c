@@ -150,11 +150,10 @@ typedef struct {
   const gdn2_conv_backward_call *call;
   char *sums; /* [windows][GDN2_CONV_SUMS][ld] float, or double; NULL: not wanted */
   int64_t ld; /* the channels, rounded up to whole panels */
-  int f64;
 } backward_work;
 
 static int64_t ld_of(const gdn2_conv_call *call) { return panels_of(call) * GDN2_CONV_PANEL; }
-static int64_t number_size(const gdn2_conv_call *call) { return call->x.dtype == GDN2_F64 ? 8 : 4; }
+static int64_t number_size(const gdn2_conv_call *call) { return call->in.f64 ? 8 : 4; }
 
 size_t gdn2_conv_backward_bytes(const gdn2_conv_backward_call *call) {
   if (!call->dweight.data && !call->dbias.data) return 0;
@@ -164,7 +163,7 @@ size_t gdn2_conv_backward_bytes(const gdn2_conv_backward_call *call) {
 /* The sums of the panel in the window that begins at place `first`. */
 static char *sums_of(const backward_work *work, int64_t first, int sum, int64_t channel) {
   const int64_t row = first / WINDOW * GDN2_CONV_SUMS + sum;
-  return work->sums ? work->sums + (row * work->ld + channel) * (work->f64 ? 8 : 4) : NULL;
+  return work->sums ? work->sums + (row * work->ld + channel) * number_size(&work->call->in) : NULL;
 }
 
 static void backward_piece(const void *context, const window *w, int64_t n, const gdn2_conv_run *run) {
@@ -184,7 +183,7 @@ static void backward_task(void *context, int64_t task, int worker) {
   const backward_work *work = context;
   const window w = window_of(&work->call->in, task);
   for (int sum = 0; work->sums && sum < GDN2_CONV_SUMS; sum++)
-    memset(sums_of(work, w.first, sum, w.channel), 0, GDN2_CONV_PANEL * (size_t)(work->f64 ? 8 : 4));
+    memset(sums_of(work, w.first, sum, w.channel), 0, GDN2_CONV_PANEL * (size_t)number_size(&work->call->in));
   walk(&w, backward_piece, work);
 }
 
@@ -200,17 +199,17 @@ static void total_task(void *context, int64_t task, int worker) {
   for (int j = 0; w->data && j < in->W; j++) {
     const int64_t first = channel * w->stride[2] + j * w->stride[3];
     const gdn2_conv_grid_out to = {w->data + first * gdn2_dtype_size(w->dtype), w->dtype, w->stride[2], 0};
-    in->in.table->conv.total(channels, windows, sums_of(work, 0, j, channel), step, work->f64, to);
+    in->in.table->conv.total(channels, windows, sums_of(work, 0, j, channel), step, in->in.f64, to);
   }
   if (!b->data) return;
   const gdn2_conv_grid_out to = {b->data + channel * gdn2_dtype_size(b->dtype), b->dtype, 1, 0};
-  in->in.table->conv.total(channels, windows, sums_of(work, 0, GDN2_CONV_MAX_WIDTH, channel), step, work->f64, to);
+  in->in.table->conv.total(channels, windows, sums_of(work, 0, GDN2_CONV_MAX_WIDTH, channel), step, in->in.f64, to);
 }
 
 void gdn2_drive_conv_backward(const gdn2_conv_backward_call *call, void *workspace) {
   const gdn2_conv_call *in = &call->in;
   const int sums = call->dweight.data || call->dbias.data;
-  backward_work work = {call, sums ? workspace : NULL, ld_of(in), in->x.dtype == GDN2_F64};
+  backward_work work = {call, sums ? workspace : NULL, ld_of(in)};
   gdn2_par_for(in->in.threads, windows_of(&in->in) * panels_of(in), backward_task, &work);
   if (sums) gdn2_par_for(in->in.threads, panels_of(in), total_task, &work);
   clear_rest(in, &call->dx);

@@ -4,7 +4,7 @@
 #include "drive/drive.h"
 
 typedef struct gdn2_conv_call {
-  gdn2_call in; /* B, T, N, cu_seqlens: where the sequences lie; table, threads */
+  gdn2_call in; /* B, T, N, cu_seqlens: where the sequences lie; f64, table, threads */
   int64_t D;
   int W, silu;
   gdn2_view x, weight, bias, state;
@@ -25,8 +25,7 @@ typedef struct gdn2_conv_backward_call {
 } gdn2_conv_backward_call;
 
 static inline int64_t gdn2_conv_slot(const gdn2_conv_call *call, int64_t n) {
-  if (!call->slots) return n;
-  return call->slots_type == GDN2_I64 ? ((const int64_t *)call->slots)[n] : ((const int32_t *)call->slots)[n];
+  return call->slots ? gdn2_index_at(call->slots, call->slots_type, n) : n;
 }
 
 void gdn2_drive_conv_forward(const gdn2_conv_forward_call *call);

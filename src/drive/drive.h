@@ -29,14 +29,38 @@ typedef struct gdn2_span {
   int64_t sequence, batch, start, length;
 } gdn2_span;
 
-static inline int64_t gdn2_offset(const gdn2_call *call, int64_t n) {
-  return call->cu_type == GDN2_I64 ? ((const int64_t *)call->cu_seqlens)[n] : ((const int32_t *)call->cu_seqlens)[n];
+static inline int64_t gdn2_index_at(const void *indices, gdn2_index type, int64_t n) {
+  return type == GDN2_I64 ? ((const int64_t *)indices)[n] : ((const int32_t *)indices)[n];
 }
+
+static inline int64_t gdn2_offset(const gdn2_call *call, int64_t n) { return gdn2_index_at(call->cu_seqlens, call->cu_type, n); }
 
 static inline gdn2_span gdn2_span_of(const gdn2_call *call, int64_t n) {
   if (!call->cu_seqlens) return (gdn2_span){n, n, 0, call->T};
   const int64_t start = gdn2_offset(call, n);
   return (gdn2_span){n, 0, start, gdn2_offset(call, n + 1) - start};
+}
+
+/* Tokens of the longest sequence. */
+static inline int64_t gdn2_longest(const gdn2_call *call) {
+  int64_t longest = call->cu_seqlens ? 0 : call->T;
+  for (int64_t n = 0; call->cu_seqlens && n < call->N; n++) {
+    const int64_t length = gdn2_span_of(call, n).length;
+    if (length > longest) longest = length;
+  }
+  return longest;
+}
+
+/* Heads of g, its parameters and their gradients; of b. */
+static inline int64_t gdn2_g_heads(const gdn2_call *call) { return call->g_key_heads ? call->H : call->HV; }
+static inline int64_t gdn2_b_heads(const gdn2_call *call) { return call->b_key_heads ? call->H : call->HV; }
+
+/* The key head that value head j reads, and number r of the value heads that read key head i. */
+static inline int64_t gdn2_key_head(const gdn2_call *call, int64_t j) {
+  return call->map == GDN2_HEADS_TILED ? j % call->H : j / (call->HV / call->H);
+}
+static inline int64_t gdn2_value_head(const gdn2_call *call, int64_t i, int64_t r) {
+  return call->map == GDN2_HEADS_TILED ? r * call->H + i : i * (call->HV / call->H) + r;
 }
 
 typedef struct gdn2_forward_call {

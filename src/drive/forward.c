@@ -172,18 +172,9 @@ static void forward_task(void *context, int64_t task, int worker) {
   for (int64_t i = 0; i < w.heads; i++) finish_head(&w, i);
 }
 
-/* Rows of o that belong to no sequence. */
-static void clear_rest(const gdn2_forward_call *call) {
-  const gdn2_call *in = &call->in;
-  if (!in->cu_seqlens || !call->o.data) return;
-  const int64_t start = gdn2_offset(in, in->N);
-  for (int64_t h = 0; h < in->HV; h++)
-    in->table->exact.clear(gdn2_shape_of(in->K, in->V), in->T - start, gdn2_view_rows_out(&call->o, 0, start, h));
-}
-
 void gdn2_drive_forward(const gdn2_forward_call *call, void *workspace) {
   const gdn2_call *in = &call->in;
   forward_work work = {call, workspace, slot_bytes(in), split_of(in)};
   if (in->HV > 0) gdn2_par_for(in->threads, in->N * ceil_div(in->HV, work.split.group) * work.split.panels, forward_task, &work);
-  clear_rest(call);
+  gdn2_clear_rest(in, &call->o, in->HV, in->V);
 }

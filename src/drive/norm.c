@@ -87,7 +87,7 @@ typedef struct {
 
 static int64_t backward_rows(const gdn2_norm_call *call) { return most(BACKWARD_ROWS, BACKWARD_BLOCK / call->D); }
 static int64_t blocks_of(const gdn2_norm_call *call) { return ceil_div(rows_of(call), backward_rows(call)); }
-static int64_t number_size(const gdn2_norm_call *call) { return call->x.dtype == GDN2_F64 ? 8 : 4; }
+static int64_t number_size(const gdn2_norm_call *call) { return call->f64 ? 8 : 4; }
 static int64_t row_bytes(const gdn2_norm_call *call) { return ceil_div(call->D * number_size(call), GDN2_ALIGN) * GDN2_ALIGN; }
 
 size_t gdn2_norm_backward_bytes(const gdn2_norm_backward_call *call) {
@@ -122,7 +122,7 @@ static void total_task(void *context, int64_t task, int worker) {
   const int64_t channel = task * PANEL, size = number_size(in);
   const gdn2_conv_grid_out out = {to->data + channel * gdn2_dtype_size(to->dtype), to->dtype, 1, 0};
   in->table->conv.total((int)least(PANEL, in->D - channel), blocks_of(in), work->sums + channel * size, work->row_bytes / size,
-                        size == 8, out);
+                        in->f64, out);
 }
 
 void gdn2_drive_norm_backward(const gdn2_norm_backward_call *call, void *workspace) {

@@ -6,6 +6,7 @@
 
 typedef struct gdn2_norm_call {
   int64_t B, T, H, D;
+  int f64; /* every tensor is float64, and so is the arithmetic */
   gdn2_view x, z, weight;
   gdn2_norm_gate gate;
   int plus_one;

@@ -19,7 +19,7 @@ typedef struct {
   const gdn2_step_call *call;
   int64_t units, panels, width; /* of each head; channels of a panel */
   int64_t run;                  /* units of a task */
-  gdn2_states_view to;          /* as states of one moment */
+  gdn2_states_view from, to;    /* as states of one moment; from is only read */
 } step_schedule;
 
 /* A row with its states: where they are is known before its heads are walked. */
@@ -37,19 +37,12 @@ static step_row row_of(const gdn2_step_call *call, int64_t n) {
                     .fresh = call->reset && call->reset[n]};
 }
 
-static gdn2_state_at state_from(const gdn2_step_call *call, const step_row *row, int64_t head, int64_t value) {
+static gdn2_state_at state_from(const step_schedule *plan, const step_row *row, int64_t head, int64_t value) {
+  const gdn2_step_call *call = plan->call;
   if (row->fresh || row->slot < 0) return (gdn2_state_at){.at = NULL};
   if (row->accepted > 0)
     return gdn2_states_at(&call->history, call->by_slot ? row->slot : row->at.sequence, row->accepted - 1, head, value);
-  if (!call->from.data) return (gdn2_state_at){.at = NULL};
-  /* Only read: `at` serves both directions. */
-  const gdn2_view *x = &call->from;
-  const int64_t first = row->slot * x->stride[0] + head * x->stride[1] + value * x->stride[3];
-  union {
-    const char *given;
-    char *at;
-  } data = {.given = x->data + first * gdn2_dtype_size(x->dtype)};
-  return (gdn2_state_at){data.at, x->dtype, x->stride[2], x->stride[3]};
+  return gdn2_states_at(&plan->from, row->slot, 0, head, value);
 }
 
 /* Fills, and does not return, records: they are a good part of the time where heads are small. */
@@ -60,7 +53,7 @@ static void fill_work(const step_schedule *plan, const step_row *row, const gdn2
   w->s = gdn2_shape_of(in->K, at_most(plan->width, in->V - value));
   w->head = head;
   w->tokens = row->at.length;
-  w->from = state_from(call, row, j, value);
+  w->from = state_from(plan, row, j, value);
   w->to = gdn2_states_at(&plan->to, row->slot, 0, j, value);
   w->each = gdn2_states_at(&call->each, call->by_slot ? row->slot : row->at.sequence, 0, j, value);
   w->each_step = call->each.stride[1];
@@ -112,7 +105,7 @@ static void run_task(void *context, int64_t task, int worker) {
     const char *next = NULL;
     if (i + 1 < count) {
       if (then.n != at.n) rows[then.n & 1] = row_of(call, then.n);
-      next = state_from(call, &rows[then.n & 1], then.j, then.panel * plan->width).at;
+      next = state_from(plan, &rows[then.n & 1], then.j, then.panel * plan->width).at;
     }
     run_unit(plan, &rows[at.n & 1], at.j, at.panel, next);
     at = then;
@@ -120,13 +113,9 @@ static void run_task(void *context, int64_t task, int worker) {
   gdn2_flush_end(mode);
 }
 
-/* Rows of o that belong to no sequence. */
-static void clear_rest(const gdn2_step_call *call) {
-  const gdn2_call *in = &call->in;
-  if (!in->cu_seqlens || !call->o.data) return;
-  const int64_t start = gdn2_offset(in, in->N);
-  for (int64_t h = 0; h < in->HV; h++)
-    in->table->exact.clear(gdn2_shape_of(in->K, in->V), in->T - start, gdn2_view_rows_out(&call->o, 0, start, h));
+/* States [row, head, key, value] as states that have one moment. */
+static gdn2_states_view one_moment(char *data, gdn2_dtype dtype, const int64_t *stride) {
+  return (gdn2_states_view){data, dtype, {stride[0], 0, stride[1], stride[2], stride[3]}};
 }
 
 void gdn2_drive_step(const gdn2_step_call *call) {
@@ -134,13 +123,18 @@ void gdn2_drive_step(const gdn2_step_call *call) {
   const int64_t heads = in->N * in->HV, tokens = in->cu_seqlens ? in->T : in->N * in->T;
   const double numbers = (double)in->HV * (double)(tokens > in->N ? tokens : in->N) * (double)(in->K * in->V);
   const int threads = numbers < (double)WORTH_A_THREAD * in->threads ? (int)(numbers / WORTH_A_THREAD) : in->threads;
-  const int64_t *step = call->to.stride;
-  step_schedule plan = {call, heads, 1, in->V, 1, {call->to.data, call->to.dtype, {step[0], 0, step[1], step[2], step[3]}}};
+  step_schedule plan = {.call = call, .units = heads, .panels = 1, .width = in->V, .run = 1};
+  union {
+    const char *given;
+    char *at;
+  } from = {.given = call->from.data};
+  plan.from = one_moment(from.at, call->from.dtype, call->from.stride);
+  plan.to = one_moment(call->to.data, call->to.dtype, call->to.stride);
   if (heads > 0) {
     if (heads < threads && in->V > PANEL) plan.panels = ceil_div(in->V, PANEL), plan.width = PANEL;
     plan.units = heads * plan.panels;
     plan.run = threads > 1 ? ceil_div(plan.units, (int64_t)threads * RUNS) : plan.units;
     gdn2_par_for(threads > 1 ? threads : 1, ceil_div(plan.units, plan.run), run_task, &plan);
   }
-  clear_rest(call);
+  gdn2_clear_rest(in, &call->o, in->HV, in->V);
 }

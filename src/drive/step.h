@@ -15,10 +15,6 @@ typedef struct gdn2_step_call {
   int by_slot; /* rows of each and history are slots */
 } gdn2_step_call;
 
-static inline int64_t gdn2_index_at(const void *indices, gdn2_index type, int64_t n) {
-  return type == GDN2_I64 ? ((const int64_t *)indices)[n] : ((const int32_t *)indices)[n];
-}
-
 void gdn2_drive_step(const gdn2_step_call *call);
 
 /* One head's state out of many; value: the first of its channels that is wanted. */
