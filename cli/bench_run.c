@@ -47,6 +47,8 @@ static int run_forward(bench_tensors *t, const bench_case *c) {
   gdn2_forward_args args = {.struct_size = sizeof args, .problem = problem_of(t, c), .exec = t->forward, .profile = t->profile};
   args.o = output_of(t, c, OUT_O);
   args.h_final = output_of(t, c, OUT_H_FINAL);
+  args.snapshots.data = t->snapshots;
+  args.snapshot_every = t->snapshots ? BENCH_SNAPSHOT_EVERY : 0;
   size_t bytes = 0;
   int code = t->forward.workspace ? DONE : engine_code(gdn2_forward_workspace(&args, &bytes));
   if (!code) code = bench_workspace(&t->forward, bytes);
@@ -63,6 +65,8 @@ static int run_backward(bench_tensors *t, const bench_case *c) {
   args.dg = output_of(t, c, OUT_DG);
   args.db = output_of(t, c, OUT_DB);
   args.dw = output_of(t, c, OUT_DW);
+  args.snapshots.data = t->snapshots;
+  args.snapshot_every = t->snapshots ? BENCH_SNAPSHOT_EVERY : 0;
   size_t bytes = 0;
   int code = t->backward.workspace ? DONE : engine_code(gdn2_backward_workspace(&args, &bytes));
   if (!code) code = bench_workspace(&t->backward, bytes);

@@ -254,11 +254,18 @@ typedef struct gdn2_backward_args {
   gdn2_output dh0;      /* [N, HV, K, V] float32. No token: dh_final or zeros */
   gdn2_output dA_log;   /* [1, 1, Hg, 1] float32, for GDN2_DECAY_SOFTPLUS and _BOUNDED */
   gdn2_output ddt_bias; /* [1, 1, Hg, K] or per head, float32, the same */
-  /* Memory against time. The backward keeps a state every so many chunks of 16 tokens, and while it walks back over such a
-   * segment a state and the intermediate values of each of its chunks. 1 keeps all states, a number from ceil(T / 16) on none but
-   * those of one segment, the whole sequence. 0 is about half the square root of the number of chunks, at least 8, and near the
-   * least memory. The bits of the gradients do not depend on it. In float64, where a segment
-   * keeps a state for each token, 0 is the square root of the number of tokens. */
+  /* Memory against time; the bits of the gradients do not depend on it. The backward needs the state at the start of every
+   * segment of some chunks of 16 tokens, and while it walks back over a segment a state and the intermediate values of each of
+   * its chunks.
+   *
+   * snapshots: those that gdn2_forward kept of the same problem, float32, and its snapshot_every, which is the length of a
+   * segment: the fastest way to train; 128 is a good number. Absent: computed again, by another pass, and kept in the workspace.
+   *
+   * checkpoint_every: chunks of a segment then. 1 keeps all states, a number from ceil(T / 16) on none but those of one segment,
+   * the whole sequence; 0 is 8. It must be 0 with snapshots. In float64, where a segment keeps a state for each token, 0 is the
+   * square root of the number of tokens. */
+  gdn2_states snapshots;
+  int64_t snapshot_every;
   int64_t checkpoint_every;
   gdn2_exec exec;
   gdn2_profile *profile; /* NULL: times are not taken */
@@ -268,14 +275,14 @@ typedef struct gdn2_backward_args {
  * docs/math.md. They are gradients by the tensors of the problem as they are given: where decay, erase, write or qk_l2norm finish
  * an input, by the raw one; q, k and gates of key heads get the sum over the value heads that read them, summed in float32 (or
  * float64) and in a fixed order. A gradient of an absent gate is the gradient at its neutral value, of an absent dt_bias at 0.
- * Tokens of no sequence get 0. The states are recomputed from checkpoints held in the workspace. Errors: as gdn2_forward. */
+ * Tokens of no sequence get 0. Errors: as gdn2_forward. */
 GDN2_API gdn2_status gdn2_backward(const gdn2_backward_args *args);
 
 /* ---- 4. Workspace --------------------------------------------------------------------------------------------------------- */
 
 /* Bytes that the same call needs as exec.workspace (args->exec.workspace is ignored). With a workspace of that size, the call
- * allocates nothing. The forward's does not grow with T; the backward's grows with the square root of T, per thread, unless
- * checkpoint_every says otherwise, and with cu_seqlens it depends on the lengths. */
+ * allocates nothing. The forward's does not grow with T; the backward's does not with snapshots; without them it grows
+ * by a state for each value head and checkpoint_every chunks, and with cu_seqlens it depends on the lengths. */
 GDN2_API gdn2_status gdn2_forward_workspace(const gdn2_forward_args *args, size_t *bytes);
 GDN2_API gdn2_status gdn2_backward_workspace(const gdn2_backward_args *args, size_t *bytes);
 

@@ -79,6 +79,8 @@ BACKWARD = Layout(
     ("d_o", TENSOR),
     ("dh_final", TENSOR),
     *((name, TENSOR) for name in GRADIENTS),
+    ("snapshots", STATES),
+    ("snapshot_every", "q"),
     ("checkpoint_every", "q"),
     ("exec", EXEC),
     ("profile", NULL),

@@ -46,6 +46,11 @@ def longest(cu_seqlens, sizes):
     return sizes.T if cu_seqlens is None or sizes.N == 0 else int(np.diff(cu_seqlens).max())
 
 
+def _moments(every, cu_seqlens, sizes):
+    """The shape of snapshots."""
+    return sizes.N, longest(cu_seqlens, sizes) // max(1, int(every)), sizes.HV, sizes.K, sizes.V
+
+
 def forward(
     q: Array,
     k: Array,
@@ -143,8 +148,7 @@ def forward(
             last = _arrays.state_output(h_final, "h_out")
     on_the_way = (*NO_STATES, int(snapshot_every))
     if snapshots is not None:
-        count = longest(cu_seqlens, sizes) // max(1, int(snapshot_every))
-        destination(snapshots, "snapshots", (sizes.N, count, sizes.HV, sizes.K, sizes.V), x)
+        destination(snapshots, "snapshots", _moments(snapshot_every, cu_seqlens, sizes), x)
         on_the_way = (*_arrays.state_output(snapshots, "snapshots"), int(snapshot_every))
     run(_library.gdn2_forward, FORWARD, head, *written, *last, *on_the_way, *execution(threads, isa))
     return o, h_final
@@ -185,6 +189,8 @@ def backward(
     d_o: Array | None = None,
     dh_final: Array | None = None,
     gradients: Iterable[str] | None = None,
+    snapshots: Array | None = None,
+    snapshot_every: int = 0,
     checkpoint_every: int = 0,
     beta: Array | None = None,
     h0: Array | None = None,
@@ -201,14 +207,16 @@ def backward(
     threads: int = 0,
     isa: Isa = "auto",
 ) -> dict[str, Array]:
-    """Gradients of a loss L(o, h_final) of forward with the same inputs. The states are recomputed.
+    """Gradients of a loss L(o, h_final) of forward with the same inputs.
 
     Args:
         d_o: [B, T, HV, V], dL/do. None: zeros.
         dh_final: [N, HV, K, V], dL/dh_final. None: zeros.
         gradients: names out of dq, dk, dv, dg, db, dw (or dbeta), dh0, dA_log, ddt_bias. None: of all inputs that are given.
             A gate that is absent may be asked for: the gradient at its neutral value.
-        checkpoint_every: memory against time: a state is kept every so many chunks of 16 tokens. 0: near the least memory.
+        snapshots, snapshot_every: those that forward wrote of the same inputs, float32: the fastest way; 128 is a good number.
+            None: the states are computed again.
+        checkpoint_every: memory against time, without snapshots: a state is kept every so many chunks of 16 tokens. 0: 8 chunks.
         Everything else: as forward.
 
     Returns:
@@ -236,7 +244,11 @@ def backward(
             outgoing += _arrays.result(made[name], name)
         else:
             outgoing += ABSENT
-    run(_library.gdn2_backward, BACKWARD, head, *incoming, *outgoing, int(checkpoint_every), *execution(threads, isa))
+    states = (*NO_STATES, int(snapshot_every))
+    if snapshots is not None:
+        _arrays.shaped(snapshots, "snapshots", _moments(snapshot_every, cu_seqlens, sizes))
+        states = (*_arrays.state(snapshots, "snapshots", keep), int(snapshot_every))
+    run(_library.gdn2_backward, BACKWARD, head, *incoming, *outgoing, *states, int(checkpoint_every), *execution(threads, isa))
     if "dbeta" in asked:
         made["dbeta"] = (made.pop("db") + made.pop("dw")).astype(beta.dtype, copy=False)
     return made

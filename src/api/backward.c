@@ -21,8 +21,11 @@ static gdn2_status check_gradients(const gdn2_backward_args *args, gdn2_backward
 
 static gdn2_status check_checkpoints(const gdn2_backward_args *args, gdn2_backward_call *call) {
   call->checkpoint_every = args->checkpoint_every;
-  if (args->checkpoint_every >= 0) return GDN2_OK;
-  return gdn2_fail(GDN2_ERR_ARGUMENT, "checkpoint_every is %" PRId64 "; it must not be negative", args->checkpoint_every);
+  call->snapshot_every = args->snapshot_every;
+  if (args->checkpoint_every < 0 || (args->checkpoint_every > 0 && args->snapshots.data))
+    return gdn2_fail(GDN2_ERR_ARGUMENT, "checkpoint_every is %" PRId64 "; it must %s", args->checkpoint_every,
+                     args->checkpoint_every < 0 ? "not be negative" : "be 0 where snapshots are given");
+  return gdn2_check_snapshots(&call->in, &args->snapshots, args->snapshot_every, 0, &call->snapshots);
 }
 
 /* Finished decays have no parameters to differentiate by. */

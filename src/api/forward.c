@@ -3,22 +3,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-static gdn2_status check_snapshots(const gdn2_forward_args *args, gdn2_forward_call *call) {
-  const gdn2_call *in = &call->in;
-  const int64_t every = args->snapshot_every;
-  call->snapshot_every = every;
-  call->snapshots.data = NULL;
-  if (every < 0 || every % GDN2_CHUNK != 0 || (args->snapshots.data && every == 0))
-    return gdn2_fail(GDN2_ERR_SHAPE, "snapshot_every is %" PRId64 "; it must be a multiple of %d%s", every, GDN2_CHUNK,
-                     every == 0 ? ", and not 0 where snapshots are given" : "");
-  if (every == 0) return GDN2_OK;
-  if (in->f64 && args->snapshots.data)
-    return gdn2_fail(GDN2_ERR_ARGUMENT, "snapshots are given; the float64 path does not keep any: they must be absent");
-  const gdn2_expect expect = {
-      .name = "snapshots", .size = {in->N, gdn2_longest(in) / every, in->HV, in->K, in->V}, .state = 1, .moments = 1};
-  return gdn2_check_states(&args->snapshots, &expect, 1, &call->snapshots);
-}
-
 static gdn2_status check(const gdn2_forward_args *args, gdn2_forward_call *call) {
   if (!args) return gdn2_fail(GDN2_ERR_ARGUMENT, "args is NULL; it must point to a gdn2_forward_args");
   gdn2_status status = gdn2_check_size(args->struct_size, sizeof *args, "gdn2_forward_args");
@@ -29,7 +13,9 @@ static gdn2_status check(const gdn2_forward_args *args, gdn2_forward_call *call)
                     h_final = gdn2_expect_state(&call->in, "h_final");
   status = gdn2_check_output(&args->o, &o, &call->o);
   if (status == GDN2_OK) status = gdn2_check_output(&args->h_final, &h_final, &call->h_final);
-  return status == GDN2_OK ? check_snapshots(args, call) : status;
+  call->snapshot_every = args->snapshot_every;
+  return status == GDN2_OK ? gdn2_check_snapshots(&call->in, &args->snapshots, args->snapshot_every, 1, &call->snapshots)
+                           : status;
 }
 
 static size_t bytes_of(const gdn2_call *in) { return in->f64 ? gdn2_double_forward_bytes(in) : gdn2_forward_bytes(in); }

@@ -73,3 +73,20 @@ gdn2_status gdn2_check_gates(const gdn2_problem *p, gdn2_call *call) {
   status = gdn2_check_input(&p->A_log, &A_log, &call->A_log);
   return status == GDN2_OK ? gdn2_check_input(&p->dt_bias, &dt_bias, &call->dt_bias) : status;
 }
+
+gdn2_status gdn2_check_snapshots(const gdn2_call *call, const gdn2_states *snapshots, int64_t every, int written,
+                                 gdn2_states_view *view) {
+  view->data = NULL;
+  if (every < 0 || every % GDN2_CHUNK != 0 || (snapshots->data && every == 0))
+    return gdn2_fail(GDN2_ERR_SHAPE, "snapshot_every is %" PRId64 "; it must be a multiple of %d%s", every, GDN2_CHUNK,
+                     every == 0 ? ", and not 0 where snapshots are given" : "");
+  if (every == 0) return GDN2_OK;
+  if (call->f64 && snapshots->data)
+    return gdn2_fail(GDN2_ERR_ARGUMENT, "snapshots are given; the float64 path does not keep any: they must be absent");
+  const gdn2_expect expect = {.name = "snapshots",
+                              .size = {call->N, gdn2_longest(call) / every, call->HV, call->K, call->V},
+                              .state = 1,
+                              .moments = 1,
+                              .only_f32 = !written};
+  return gdn2_check_states(snapshots, &expect, written, view);
+}

@@ -14,6 +14,10 @@ gdn2_status gdn2_check_heads(const gdn2_problem *problem, gdn2_call *call);
 gdn2_status gdn2_check_sequences(const gdn2_problem *problem, gdn2_call *call);
 gdn2_status gdn2_check_gates(const gdn2_problem *problem, gdn2_call *call);
 
+/* States on the way through a checked problem; written: by the call. */
+gdn2_status gdn2_check_snapshots(const gdn2_call *call, const gdn2_states *snapshots, int64_t every, int written,
+                                 gdn2_states_view *view);
+
 /* What token tensors, gates (which may be one number per head) and states of a checked problem must be: sizes, and the type,
  * which is float64 where q's is. */
 gdn2_expect gdn2_expect_tokens(const gdn2_call *call, const char *name, int64_t heads, int64_t channels);

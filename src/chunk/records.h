@@ -67,7 +67,7 @@ typedef struct gdn2_scores {
 
 /* Rows of the caller's memory that are wanted soon: token by token of each tensor. The products fetch a piece of a row now and
  * then between their steps, so that memory works while the arithmetic does. */
-#define GDN2_AHEAD_TENSORS 7
+#define GDN2_AHEAD_TENSORS 10
 #define GDN2_PIECE 256 /* bytes: four cache lines */
 typedef struct gdn2_ahead {
   const char *at, *end;                /* what is left of the row being fetched; at == NULL: nothing is wanted any more */

@@ -1,9 +1,11 @@
-/* Backward: one task per (block of sequences, unit of heads); see backward_plan.h. Of each sequence a first pass keeps the state
- * at the start of every segment; then, from the last segment to the first, the forward of the segment is replayed with a state
- * per chunk, and its chunks are walked in reverse. Value heads of one key head take turns at each segment, and the rows of the
- * gradients that they add to are finished when the last of them is through. */
+/* Backward: one task per (block of sequences, group of units of heads); see backward_plan.h. The state at the start of every
+ * segment of a sequence comes from the forward's snapshots, or else from a first pass. Then, from the last segment to the first,
+ * the forward of the segment is replayed with a state per chunk, and its chunks are walked in reverse. The heads of a task take
+ * turns at each segment: their rows lie side by side in memory, so that pages are used while they are at hand; and the rows of
+ * gradients that value heads of one key head add to are finished when the last of them is through. */
 #include "base/par_for.h"
 #include "drive/backward_plan.h"
+#include "drive/step.h"
 
 typedef struct {
   const gdn2_backward_call *call;
@@ -13,7 +15,7 @@ typedef struct {
   size_t slot_bytes;
 } backward_work;
 
-/* A unit of heads of one sequence on its way through the backward. */
+/* Some units of heads of one sequence on their way through the backward. A head's place is its number among all their heads. */
 typedef struct {
   const gdn2_backward_call *call;
   const backward_work *work;
@@ -21,18 +23,20 @@ typedef struct {
   gdn2_span at;
   gdn2_segments segments;
   gdn2_backward_slot slot;
-  int64_t block, unit;
+  int64_t block, first, places; /* first: of the units */
 } sequence_walk;
 
-/* One of its value heads, at one segment: chunks first .. first+count-1. */
+/* One of the value heads, at one segment: chunks first .. first+count-1. */
 typedef struct {
   const sequence_walk *w;
   gdn2_head head;
   gdn2_rows d_o;
   gdn2_head_grad out;
-  float *dS, *S0; /* behind the chunk at hand; before the segment */
+  float *dS;       /* behind the chunk at hand */
+  const float *S0; /* before the segment */
   int64_t first, count;
-  int wants_keys; /* any of dq dk dg db */
+  gdn2_ahead forward, reverse; /* the rows that a chunk's replay reads; that its way back reads and writes */
+  int wants_keys;              /* any of dq dk dg db */
 } segment_walk;
 
 static float *replay_record(const sequence_walk *w, int64_t index, gdn2_chunk *c) {
@@ -44,14 +48,18 @@ static float *replay_record(const sequence_walk *w, int64_t index, gdn2_chunk *c
 
 static size_t state_size(const sequence_walk *w) { return (size_t)w->s.Kp * (size_t)w->s.Vp; }
 
-static float *state_gradient(const sequence_walk *w, int64_t i) { return w->slot.dS + (size_t)i * state_size(w); }
+static float *state_gradient(const sequence_walk *w, int64_t place) { return w->slot.dS + (size_t)place * state_size(w); }
 
-static float *checkpoint(const sequence_walk *w, int64_t i, int64_t segment) {
-  return w->slot.checkpoints + (size_t)(i * w->segments.count + segment) * state_size(w);
+static float *checkpoint(const sequence_walk *w, int64_t place, int64_t segment) {
+  return w->slot.checkpoints + (size_t)(place * w->segments.count + segment) * state_size(w);
 }
 
-static int64_t value_head(const backward_work *work, int64_t unit, int64_t i) {
+static int64_t unit_head(const backward_work *work, int64_t unit, int64_t i) {
   return work->plan.heads == 1 ? unit : gdn2_value_head(&work->call->in, unit, i);
+}
+
+static int64_t value_head(const sequence_walk *w, int64_t place) {
+  return unit_head(w->work, w->first + place / w->work->plan.heads, place % w->work->plan.heads);
 }
 
 static int64_t g_head(const backward_work *work, int64_t j) {
@@ -60,22 +68,44 @@ static int64_t g_head(const backward_work *work, int64_t j) {
 
 /* ---- The forward: kept states, and a segment again ---- */
 
-/* The states of value head i at the start of every segment; checkpoint 0 holds the initial state already. */
-static void keep_checkpoints(const sequence_walk *w, int64_t i) {
+/* One segment of the head at a place, from its checkpoint to the next one. */
+static void pass_segment(const sequence_walk *w, int64_t place, int64_t segment) {
   const gdn2_call *in = &w->call->in;
-  const gdn2_head head = gdn2_head_of(in, w->at, value_head(w->work, w->unit, i));
+  const gdn2_head head = gdn2_head_of(in, w->at, value_head(w, place));
+  const gdn2_ahead rows = gdn2_ahead_of(w->s, &head, (gdn2_rows_out){.at = NULL});
   gdn2_chunk c = w->slot.passing, unused;
   float *S = replay_record(w, 0, &unused);
-  for (int64_t segment = 1; segment < w->segments.count; segment++) {
-    const float *from = checkpoint(w, i, segment - 1);
-    for (int64_t x = 0; x < w->segments.length; x++) {
-      const int64_t t0 = ((segment - 1) * w->segments.length + x) * GDN2_CHUNK;
-      (void)gdn2_chunk_forward(in, w->s, &head, w->at.length, t0, 0, from, NULL, NULL, &c);
-      float *to = x == w->segments.length - 1 ? checkpoint(w, i, segment) : S;
-      gdn2_chunk_state(in, w->s, &c, from, to, NULL);
-      from = to;
-    }
+  const float *from = checkpoint(w, place, segment);
+  for (int64_t x = 0; x < w->segments.length; x++) {
+    const int64_t t0 = (segment * w->segments.length + x) * GDN2_CHUNK;
+    gdn2_ahead next = gdn2_ahead_from(rows, w->at.length, t0 + GDN2_CHUNK);
+    (void)gdn2_chunk_forward(in, w->s, &head, w->at.length, t0, 0, from, NULL, &next, &c);
+    float *to = x == w->segments.length - 1 ? checkpoint(w, place, segment + 1) : S;
+    gdn2_chunk_state(in, w->s, &c, from, to, &next);
+    from = to;
   }
+}
+
+/* The states at the start of every segment, where the forward has not kept them. */
+static void keep_checkpoints(const sequence_walk *w) {
+  const gdn2_call *in = &w->call->in;
+  for (int64_t place = 0; place < w->places && w->segments.count > 0; place++)
+    in->table->exact.state_load(w->s, gdn2_view_state(&in->h0, w->at.sequence, value_head(w, place)), checkpoint(w, place, 0));
+  for (int64_t segment = 0; segment + 1 < w->segments.count; segment++)
+    for (int64_t place = 0; place < w->places; place++) pass_segment(w, place, segment);
+}
+
+/* The state before a segment: a checkpoint; or h0 or a snapshot, in the first record's place. */
+static const float *state_before(const sequence_walk *w, int64_t place, int64_t segment) {
+  const gdn2_backward_call *call = w->call;
+  if (!call->snapshots.data) return checkpoint(w, place, segment);
+  const int64_t j = value_head(w, place);
+  gdn2_chunk unused;
+  float *S = replay_record(w, 0, &unused);
+  const gdn2_state from = segment == 0 ? gdn2_view_state(&call->in.h0, w->at.sequence, j)
+                                       : gdn2_snapshot_state(&call->snapshots, w->at.sequence, segment - 1, j);
+  call->in.table->exact.state_load(w->s, from, S);
+  return S;
 }
 
 /* Chunk `first + x` of the sequence into record x, with the state before each. */
@@ -83,25 +113,20 @@ static void replay(const segment_walk *g) {
   const sequence_walk *w = g->w;
   const gdn2_call *in = &w->call->in;
   const float *S0 = g->S0;
-  gdn2_chunk c, next;
+  gdn2_chunk c, unused;
   for (int64_t x = 0; x < g->count; x++) {
-    float *S1 = replay_record(w, x + 1, &next);
+    const int64_t t0 = (g->first + x) * GDN2_CHUNK;
+    const int last = x + 1 == g->count;
+    gdn2_ahead next = gdn2_ahead_from(last ? g->reverse : g->forward, w->at.length, last ? t0 : t0 + GDN2_CHUNK);
+    float *S1 = replay_record(w, x + 1, &unused);
     (void)replay_record(w, x, &c);
-    (void)gdn2_chunk_forward(in, w->s, &g->head, w->at.length, (g->first + x) * GDN2_CHUNK, 0, S0, NULL, NULL, &c);
-    if (x + 1 < g->count) gdn2_chunk_state(in, w->s, &c, S0, S1, NULL);
+    (void)gdn2_chunk_forward(in, w->s, &g->head, w->at.length, t0, 0, S0, NULL, &next, &c);
+    if (!last) gdn2_chunk_state(in, w->s, &c, S0, S1, &next);
     S0 = S1;
   }
 }
 
 /* ---- One chunk in reverse ---- */
-
-/* dS0 = diag(gamma_n) dS1 + Qg^T dO - E^T dX, in place                                                                     (33)
- */
-static void state_adjoint(const segment_walk *g, const gdn2_chunk *c) {
-  const gdn2_shape s = g->w->s;
-  g->w->call->in.table->matrix.mul_decay(s.K, s.Vp, 2 * c->n, c->keys.EQ, 1, s.Kp, g->w->slot.grad.DY, s.Vp, c->keys.gamma_n,
-                                         g->dS, s.Vp, g->dS, s.Vp);
-}
 
 /* The rows that wait, from the chunk's or the segment's first token on. */
 static gdn2_wait rows_from(gdn2_wait wait, ptrdiff_t offset) {
@@ -110,7 +135,7 @@ static gdn2_wait rows_from(gdn2_wait wait, ptrdiff_t offset) {
 }
 
 /* Gradients of the keys' side: everything that needs S0^T and dS1^T. */
-static void keys_adjoint(segment_walk *g, int64_t x, const gdn2_chunk *c, const float *S0) {
+static void keys_adjoint(segment_walk *g, int64_t x, const gdn2_chunk *c, const float *S0, gdn2_ahead *next) {
   const gdn2_call *in = &g->w->call->in;
   const gdn2_matrix_stages *matrix = &in->table->matrix;
   const gdn2_shape s = g->w->s;
@@ -120,15 +145,15 @@ static void keys_adjoint(segment_walk *g, int64_t x, const gdn2_chunk *c, const 
   uint64_t since = gdn2_profile_now(in->profile);
   matrix->transpose(n, s.V, c->R, s.Vp, grad->Rt, GDN2_CHUNK);
   matrix->mul_set(2 * n, n, s.V, grad->DY, s.Vp, 1, grad->Rt, GDN2_CHUNK, grad->dTP, GDN2_CHUNK);
-  in->table->exact.back_project(s, c, S0, g->dS, grad);
+  in->table->exact.back_project(s, c, S0, g->dS, grad, next);
   since = gdn2_profile_lap(in->profile, GDN2_STAGE_BACK_PROJECT, since);
   out.wait = rows_from(out.wait, (ptrdiff_t)x * GDN2_CHUNK * s.Kp);
   in->table->exact.gates(s, &g->head, (g->first + x) * GDN2_CHUNK, c, grad, &out);
   (void)gdn2_profile_lap(in->profile, GDN2_STAGE_GATES, since);
 }
 
-/* Chunk x of the segment. */
-static void chunk_backward(segment_walk *g, int64_t x, const gdn2_chunk *c, const float *S0) {
+/* Chunk x of the segment; next: what to fetch meanwhile. */
+static void chunk_backward(segment_walk *g, int64_t x, const gdn2_chunk *c, const float *S0, gdn2_ahead *next) {
   const gdn2_call *in = &g->w->call->in;
   const gdn2_exact_stages *stage = &in->table->exact;
   const gdn2_shape s = g->w->s;
@@ -137,14 +162,14 @@ static void chunk_backward(segment_walk *g, int64_t x, const gdn2_chunk *c, cons
   const int n = c->n;
   uint64_t since = gdn2_profile_now(in->profile);
   stage->load_do(s, g->d_o, t0, n, DY + (ptrdiff_t)n * s.Vp);
-  in->table->matrix.mul_set(n, s.Vp, s.K, c->scores.Ktail, s.Kp, 1, g->dS, s.Vp, DY, s.Vp);
+  stage->project(s, n, c->scores.Ktail, g->dS, DY, next);
   stage->adjoint_solve(s, n, &c->scores, DY);
   (void)gdn2_profile_lap(in->profile, GDN2_STAGE_ADJOINT, since);
-  if (g->wants_keys) keys_adjoint(g, x, c, S0);
+  if (g->wants_keys) keys_adjoint(g, x, c, S0, next);
   since = gdn2_profile_now(in->profile);
   stage->values(s, &g->head, t0, n, DY, &g->out);
   since = gdn2_profile_lap(in->profile, GDN2_STAGE_VALUES, since);
-  state_adjoint(g, c);
+  stage->update(s, 2 * n, c->keys.EQ, DY, c->keys.gamma_n, g->dS, g->dS, next); /* (33) */
   (void)gdn2_profile_lap(in->profile, GDN2_STAGE_STATE_ADJOINT, since);
 }
 
@@ -170,17 +195,34 @@ static gdn2_decay_sums sums_of(const backward_work *work, int64_t block, int64_t
   return (gdn2_decay_sums){call->dA_log.data ? parts : NULL, call->ddt_bias.data ? parts + (call->dA_log.data ? 1 : 0) : NULL};
 }
 
-/* What value head i of the unit reads and writes. */
-static segment_walk walk_of(const sequence_walk *w, int64_t i, int64_t segment) {
+/* The rows that a chunk's way back reads and writes; those that wait are at hand. */
+static gdn2_ahead reverse_rows(gdn2_shape s, const segment_walk *g) {
+  const gdn2_wait wait = g->out.wait;
+  gdn2_ahead ahead = {.rest = 0};
+  gdn2_ahead_add(&ahead, g->d_o, s.V);
+  gdn2_ahead_add(&ahead, g->head.b, s.K);
+  if (!wait.dq) gdn2_ahead_add_out(&ahead, g->out.dq, s.K);
+  if (!wait.dk) gdn2_ahead_add_out(&ahead, g->out.dk, s.K);
+  if (!wait.dg) gdn2_ahead_add_out(&ahead, g->out.dg, s.K);
+  if (!wait.db) gdn2_ahead_add_out(&ahead, g->out.db, s.K);
+  gdn2_ahead_add(&ahead, g->head.v, s.V);
+  gdn2_ahead_add(&ahead, g->head.w, s.V);
+  gdn2_ahead_add_out(&ahead, g->out.dv, s.V);
+  gdn2_ahead_add_out(&ahead, g->out.dw, s.V);
+  return ahead;
+}
+
+/* What the head at a place reads and writes. */
+static segment_walk walk_of(const sequence_walk *w, int64_t place, int64_t segment) {
   const gdn2_backward_call *call = w->call;
   const gdn2_call *in = &call->in;
-  const int64_t j = value_head(w->work, w->unit, i), key = gdn2_key_head(in, j), batch = w->at.batch, start = w->at.start;
+  const int64_t j = value_head(w, place), key = gdn2_key_head(in, j), batch = w->at.batch, start = w->at.start;
   const int64_t first = segment * w->segments.length, left = w->segments.chunks - first;
   segment_walk g = {.w = w,
                     .head = gdn2_head_of(in, w->at, j),
                     .d_o = gdn2_view_rows(&call->d_o, batch, start, j, 0.0f),
-                    .dS = state_gradient(w, i),
-                    .S0 = checkpoint(w, i, segment),
+                    .dS = state_gradient(w, place),
+                    .S0 = state_before(w, place, segment),
                     .first = first,
                     .count = left < w->segments.length ? left : w->segments.length};
   g.out = (gdn2_head_grad){.dq = gdn2_view_rows_out(&call->dq, batch, start, key),
@@ -190,65 +232,75 @@ static segment_walk walk_of(const sequence_walk *w, int64_t i, int64_t segment) 
                            .db = gdn2_view_rows_out(&call->db, batch, start, in->b_key_heads ? key : j),
                            .dw = gdn2_view_rows_out(&call->dw, batch, start, j),
                            .wait = w->slot.wait};
+  g.forward = gdn2_ahead_of(w->s, &g.head, (gdn2_rows_out){.at = NULL});
+  g.reverse = reverse_rows(w->s, &g);
   g.wants_keys = g.out.dq.at || g.out.dk.at || g.out.dg.at || g.out.db.at || g.out.wait.dg;
   return g;
 }
 
-static void walk_segment(const sequence_walk *w, int64_t segment) {
+/* The first rows of the replay that follows on that of a place at a segment. */
+static gdn2_ahead next_replay(const sequence_walk *w, int64_t place, int64_t segment) {
+  const int last = place + 1 == w->places;
+  if (last && segment == 0) return (gdn2_ahead){.at = NULL};
+  const gdn2_head head = gdn2_head_of(&w->call->in, w->at, value_head(w, last ? 0 : place + 1));
+  return gdn2_ahead_from(gdn2_ahead_of(w->s, &head, (gdn2_rows_out){.at = NULL}), w->at.length,
+                         (last ? segment - 1 : segment) * w->segments.length * GDN2_CHUNK);
+}
+
+static void walk_segment(const sequence_walk *w, int64_t place, int64_t segment) {
   const int64_t heads = w->work->plan.heads, t0 = segment * w->segments.length * GDN2_CHUNK;
-  for (int64_t i = 0; i < heads; i++) {
-    segment_walk g = walk_of(w, i, segment);
-    clear_rows(w, rows_of(w, i, 0));
-    replay(&g);
-    for (int64_t x = g.count - 1; x >= 0; x--) {
-      gdn2_chunk c;
-      const float *S0 = replay_record(w, x, &c);
-      c.n = gdn2_chunk_length(w->at.length, t0 + x * GDN2_CHUNK);
-      chunk_backward(&g, x, &c, x == 0 ? g.S0 : S0);
-    }
-    const int64_t left = w->at.length - t0, tokens = left < g.count * GDN2_CHUNK ? left : g.count * GDN2_CHUNK;
-    const int64_t j = value_head(w->work, w->unit, i);
-    const uint64_t since = gdn2_profile_now(w->call->in.profile);
-    g.out.wait = rows_of(w, i, heads - 1);
-    w->call->in.table->exact.chain(w->s, &g.head, t0, tokens, &g.out, sums_of(w->work, w->block, g_head(w->work, j)));
-    (void)gdn2_profile_lap(w->call->in.profile, GDN2_STAGE_CHAIN, since);
+  segment_walk g = walk_of(w, place, segment);
+  clear_rows(w, rows_of(w, place % heads, 0));
+  replay(&g);
+  for (int64_t x = g.count - 1; x >= 0; x--) {
+    gdn2_chunk c;
+    const float *S0 = replay_record(w, x, &c);
+    c.n = gdn2_chunk_length(w->at.length, t0 + x * GDN2_CHUNK);
+    const int64_t before = t0 + (x - 1) * GDN2_CHUNK;
+    gdn2_ahead next = x > 0 ? gdn2_ahead_from(g.reverse, w->at.length, before) : next_replay(w, place, segment);
+    chunk_backward(&g, x, &c, x == 0 ? g.S0 : S0, &next);
   }
+  const int64_t left = w->at.length - t0, tokens = left < g.count * GDN2_CHUNK ? left : g.count * GDN2_CHUNK;
+  const uint64_t since = gdn2_profile_now(w->call->in.profile);
+  g.out.wait = rows_of(w, place % heads, heads - 1);
+  w->call->in.table->exact.chain(w->s, &g.head, t0, tokens, &g.out,
+                                 sums_of(w->work, w->block, g_head(w->work, value_head(w, place))));
+  (void)gdn2_profile_lap(w->call->in.profile, GDN2_STAGE_CHAIN, since);
 }
 
 static void walk_sequence(const sequence_walk *w) {
   const gdn2_backward_call *call = w->call;
   const gdn2_exact_stages *stage = &call->in.table->exact;
-  for (int64_t i = 0; i < w->work->plan.heads; i++) {
-    const int64_t j = value_head(w->work, w->unit, i);
-    stage->state_load(w->s, gdn2_view_state(&call->dh_final, w->at.sequence, j), state_gradient(w, i));
-    if (w->segments.count == 0) continue;
-    stage->state_load(w->s, gdn2_view_state(&call->in.h0, w->at.sequence, j), checkpoint(w, i, 0));
-    keep_checkpoints(w, i);
-  }
-  for (int64_t segment = w->segments.count - 1; segment >= 0; segment--) walk_segment(w, segment);
-  for (int64_t i = 0; call->dh0.data && i < w->work->plan.heads; i++)
-    stage->state_store(w->s, state_gradient(w, i),
-                       gdn2_view_state_out(&call->dh0, w->at.sequence, value_head(w->work, w->unit, i)));
+  for (int64_t place = 0; place < w->places; place++)
+    stage->state_load(w->s, gdn2_view_state(&call->dh_final, w->at.sequence, value_head(w, place)), state_gradient(w, place));
+  if (!call->snapshots.data) keep_checkpoints(w);
+  for (int64_t segment = w->segments.count - 1; segment >= 0; segment--)
+    for (int64_t place = 0; place < w->places; place++) walk_segment(w, place, segment);
+  for (int64_t place = 0; call->dh0.data && place < w->places; place++)
+    stage->state_store(w->s, state_gradient(w, place), gdn2_view_state_out(&call->dh0, w->at.sequence, value_head(w, place)));
 }
 
 static void start_sums(const backward_work *work, int64_t block, int64_t unit) {
   const gdn2_call *in = &work->call->in;
   const int64_t parts = work->plan.parts, heads = gdn2_g_heads(in);
   for (int64_t i = 0; parts > 0 && i < work->plan.heads; i++)
-    memset(work->parts + (block * heads + g_head(work, value_head(work, unit, i))) * parts, 0, (size_t)parts * sizeof(double));
+    memset(work->parts + (block * heads + g_head(work, unit_head(work, unit, i))) * parts, 0, (size_t)parts * sizeof(double));
 }
 
 static void backward_task(void *context, int64_t task, int worker) {
   const backward_work *work = context;
   const gdn2_backward_call *call = work->call;
-  const int64_t block = task / work->plan.units, unit = task % work->plan.units, first = block * work->plan.block;
-  start_sums(work, block, unit);
-  for (int64_t n = first; n < first + work->plan.block && n < call->in.N; n++) {
+  const gdn2_backward_plan *plan = &work->plan;
+  const int64_t block = task / plan->groups, first = task % plan->groups * plan->group, left = plan->units - first,
+                units = left < plan->group ? left : plan->group;
+  for (int64_t unit = first; unit < first + units; unit++) start_sums(work, block, unit);
+  for (int64_t n = block * plan->block; n < (block + 1) * plan->block && n < call->in.N; n++) {
     gdn2_arena arena = {work->slots + work->slot_bytes * (size_t)worker, 0};
-    sequence_walk w = {.call = call, .work = work, .s = gdn2_shape_of(call->in.K, call->in.V), .block = block, .unit = unit};
+    sequence_walk w = {.call = call, .work = work, .s = gdn2_shape_of(call->in.K, call->in.V), .block = block, .first = first};
+    w.places = units * plan->heads;
     w.at = gdn2_span_of(&call->in, n);
     w.segments = gdn2_segments_of(call, w.at.length);
-    w.slot = gdn2_backward_lay(&arena, w.s, &work->plan, w.segments);
+    w.slot = gdn2_backward_lay(&arena, call, w.s, plan, w.segments);
     walk_sequence(&w);
   }
 }
@@ -283,12 +335,12 @@ static void collect(const backward_work *work) {
 /* Every state and record is less than a MiB; with many of them, the sum could leave 64 bits. */
 static int beyond_memory(const gdn2_backward_call *call, const gdn2_backward_plan *plan) {
   const double chunks = (double)gdn2_chunk_count(call->in.T) + 2;
-  return (double)plan->workers * ((double)plan->heads + 1) * chunks > (double)((int64_t)1 << 42);
+  return (double)plan->workers * ((double)(plan->heads * plan->group) + 1) * chunks > (double)((int64_t)1 << 42);
 }
 
 size_t gdn2_backward_bytes(const gdn2_backward_call *call) {
   const gdn2_backward_plan plan = gdn2_backward_plan_of(call);
-  if (call->checkpoint_every > 0 && beyond_memory(call, &plan)) return SIZE_MAX;
+  if (!call->snapshots.data && beyond_memory(call, &plan)) return SIZE_MAX;
   return gdn2_backward_sum_bytes(call, &plan) + gdn2_backward_slot_bytes(call, &plan) * (size_t)plan.workers;
 }
 
@@ -296,7 +348,7 @@ void gdn2_drive_backward(const gdn2_backward_call *call, void *workspace) {
   backward_work work = {.call = call, .plan = gdn2_backward_plan_of(call), .parts = workspace};
   work.slots = (char *)workspace + gdn2_backward_sum_bytes(call, &work.plan);
   work.slot_bytes = gdn2_backward_slot_bytes(call, &work.plan);
-  gdn2_par_for(work.plan.workers, work.plan.units * work.plan.blocks, backward_task, &work);
+  gdn2_par_for(work.plan.workers, work.plan.groups * work.plan.blocks, backward_task, &work);
   collect(&work);
   clear_rest(call);
 }

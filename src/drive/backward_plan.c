@@ -1,10 +1,10 @@
 #include "drive/backward_plan.h"
 
-#define SHORTEST_SEGMENT 8
+/* Chunks of a segment. A replayed chunk takes about twice a state's memory, and a segment of them should stay in the second-level
+ * cache; the states between segments take as much memory as a tensor of K channels. */
+#define DEFAULT_SEGMENT 8
 /* Blocks of sequences, where partial sums are kept for each: few, so that they stay small, and enough for many threads. */
 #define MOST_BLOCKS 64
-
-static int64_t ceil_div(int64_t x, int64_t y) { return (x + y - 1) / y; }
 
 gdn2_backward_plan gdn2_backward_plan_of(const gdn2_backward_call *call) {
   const gdn2_call *in = &call->in;
@@ -22,26 +22,22 @@ gdn2_backward_plan gdn2_backward_plan_of(const gdn2_backward_call *call) {
   plan.g_shared = in->g_key_heads;
   if (sums) {
     plan.parts = (call->dA_log.data ? 1 : 0) + (call->ddt_bias.data ? in->K : 0);
-    plan.block = ceil_div(in->N, MOST_BLOCKS) > 1 ? ceil_div(in->N, MOST_BLOCKS) : 1;
-    plan.blocks = ceil_div(in->N, plan.block);
+    plan.block = gdn2_ceil_div(in->N, MOST_BLOCKS) > 1 ? gdn2_ceil_div(in->N, MOST_BLOCKS) : 1;
+    plan.blocks = gdn2_ceil_div(in->N, plan.block);
   }
-  const int64_t tasks = plan.units * plan.blocks;
+  plan.group = gdn2_group_of(in, plan.blocks, plan.units, plan.heads);
+  plan.groups = gdn2_ceil_div(plan.units, plan.group);
+  const int64_t tasks = plan.groups * plan.blocks;
   plan.workers = tasks < 1 ? 1 : tasks < in->threads ? (int)tasks : in->threads;
   return plan;
 }
 
-/* About half the square root of the number of chunks: a replayed chunk takes about four times a checkpoint's memory. */
-static int64_t default_length(int64_t chunks) {
-  int64_t n = SHORTEST_SEGMENT;
-  while (4 * n * n < chunks) n++;
-  return n;
-}
-
 gdn2_segments gdn2_segments_of(const gdn2_backward_call *call, int64_t tokens) {
   const int64_t chunks = gdn2_chunk_count(tokens);
-  int64_t length = call->checkpoint_every ? call->checkpoint_every : default_length(chunks);
+  int64_t length = call->checkpoint_every ? call->checkpoint_every : DEFAULT_SEGMENT;
+  if (call->snapshots.data) length = call->snapshot_every / GDN2_CHUNK;
   if (length > chunks) length = chunks > 0 ? chunks : 1;
-  return (gdn2_segments){chunks, length, ceil_div(chunks, length)};
+  return (gdn2_segments){chunks, length, gdn2_ceil_div(chunks, length)};
 }
 
 float *gdn2_backward_lay_record(gdn2_arena *arena, gdn2_shape s, gdn2_chunk *c) {
@@ -49,8 +45,9 @@ float *gdn2_backward_lay_record(gdn2_arena *arena, gdn2_shape s, gdn2_chunk *c) 
   return gdn2_arena_floats(arena, (size_t)s.Kp * (size_t)s.Vp);
 }
 
-gdn2_backward_slot gdn2_backward_lay(gdn2_arena *arena, gdn2_shape s, const gdn2_backward_plan *plan, gdn2_segments segments) {
-  const size_t states = (size_t)s.Kp * (size_t)s.Vp * (size_t)plan->heads;
+gdn2_backward_slot gdn2_backward_lay(gdn2_arena *arena, const gdn2_backward_call *call, gdn2_shape s,
+                                     const gdn2_backward_plan *plan, gdn2_segments segments) {
+  const size_t states = (size_t)s.Kp * (size_t)s.Vp * (size_t)(plan->heads * plan->group);
   gdn2_backward_slot slot;
   gdn2_arena measure = {NULL, 0};
   gdn2_chunk unused;
@@ -59,7 +56,7 @@ gdn2_backward_slot gdn2_backward_lay(gdn2_arena *arena, gdn2_shape s, const gdn2
   slot.passing = gdn2_layout_chunk(arena, s, 0);
   slot.wait = gdn2_layout_wait(arena, s, segments.length * GDN2_CHUNK, plan->waits);
   slot.dS = gdn2_arena_floats(arena, states);
-  slot.checkpoints = gdn2_arena_floats(arena, states * (size_t)segments.count);
+  slot.checkpoints = gdn2_arena_floats(arena, call->snapshots.data ? 0 : states * (size_t)segments.count);
   slot.replay_bytes = measure.used;
   slot.replay = arena->base ? arena->base + arena->used : NULL;
   /* One record more than chunks: the state behind the last chunk of a segment needs a place. */
@@ -82,7 +79,7 @@ size_t gdn2_backward_slot_bytes(const gdn2_backward_call *call, const gdn2_backw
     const int64_t tokens = gdn2_span_of(in, n).length;
     if (tokens == before) continue;
     gdn2_arena measure = {NULL, 0};
-    (void)gdn2_backward_lay(&measure, gdn2_shape_of(in->K, in->V), plan, gdn2_segments_of(call, tokens));
+    (void)gdn2_backward_lay(&measure, call, gdn2_shape_of(in->K, in->V), plan, gdn2_segments_of(call, tokens));
     if (measure.used > most) most = measure.used;
     before = tokens;
   }

@@ -36,32 +36,61 @@ static inline gdn2_head gdn2_head_of(const gdn2_call *call, gdn2_span at, int64_
   };
 }
 
+/* A task walks heads side by side, whose states must stay in the second-level cache. */
+#define GDN2_GROUP_BYTES (512 * 1024)
+#define GDN2_GROUP_HEADS 16
+
+/* Units of `heads` value heads per task, of `sequences` times `units`: of the groups that keep all threads equally busy the
+ * largest that fits. */
+static inline int64_t gdn2_group_of(const gdn2_call *call, int64_t sequences, int64_t units, int64_t heads) {
+  const gdn2_shape s = gdn2_shape_of(call->K, call->V);
+  const int64_t state = (int64_t)sizeof(float) * s.Kp * s.Vp, fit = GDN2_GROUP_BYTES / state;
+  const int64_t most = (fit < GDN2_GROUP_HEADS ? fit : GDN2_GROUP_HEADS) / heads;
+  int64_t best = 1, best_rounds = INT64_MAX;
+  for (int64_t group = 1; group <= most && group <= units; group++) {
+    const int64_t rounds = gdn2_ceil_div(sequences * gdn2_ceil_div(units, group), call->threads) * group;
+    if (rounds <= best_rounds) best = group, best_rounds = rounds;
+  }
+  return best;
+}
+
 /* Chunks start at multiples of GDN2_CHUNK; the last one may be shorter. */
 static inline int64_t gdn2_chunk_count(int64_t T) { return T / GDN2_CHUNK + (T % GDN2_CHUNK != 0); }
 static inline int gdn2_chunk_length(int64_t T, int64_t t0) { return (int)(T - t0 < GDN2_CHUNK ? T - t0 : GDN2_CHUNK); }
 
+static inline void gdn2_ahead_add(gdn2_ahead *ahead, gdn2_rows rows, int width) {
+  if (!rows.at || !rows.channel) return;
+  const int64_t size = gdn2_dtype_size(rows.dtype);
+  ahead->row[ahead->tensors] = rows.at;
+  ahead->step[ahead->tensors] = rows.step * size;
+  ahead->bytes[ahead->tensors++] = width * (int)size;
+}
+
+/* Rows to write are fetched too: they are in the cache then. */
+static inline void gdn2_ahead_add_out(gdn2_ahead *ahead, gdn2_rows_out rows, int width) {
+  gdn2_ahead_add(ahead, (gdn2_rows){rows.at, rows.dtype, rows.channel, rows.step, 0.0f}, width);
+}
+
 /* A head's rows, and those of o where the forward writes it. */
 static inline gdn2_ahead gdn2_ahead_of(gdn2_shape s, const gdn2_head *head, gdn2_rows_out o) {
-  const gdn2_rows o_rows = {o.at, o.dtype, 1, o.step, 0.0f},
-                  *rows[] = {&head->g, &head->k, &head->b, &head->q, &head->v, &head->w, &o_rows};
-  const int width[] = {s.K, s.K, s.K, s.K, s.V, s.V, s.V};
   /* A product takes K V steps and there are K + V numbers to fetch: the smaller the head, the more of them a step. */
   gdn2_ahead ahead = {.rest = s.K * s.V >= 96 * 96 ? 4 : 0};
-  for (int x = 0; x < GDN2_AHEAD_TENSORS; x++) {
-    if (!rows[x]->at || !rows[x]->channel) continue;
-    const int64_t size = gdn2_dtype_size(rows[x]->dtype);
-    ahead.row[ahead.tensors] = rows[x]->at;
-    ahead.step[ahead.tensors] = rows[x]->step * size;
-    ahead.bytes[ahead.tensors++] = width[x] * (int)size;
-  }
+  gdn2_ahead_add(&ahead, head->g, s.K);
+  gdn2_ahead_add(&ahead, head->k, s.K);
+  gdn2_ahead_add(&ahead, head->b, s.K);
+  gdn2_ahead_add(&ahead, head->q, s.K);
+  gdn2_ahead_add(&ahead, head->v, s.V);
+  gdn2_ahead_add(&ahead, head->w, s.V);
+  gdn2_ahead_add_out(&ahead, o, s.V);
   return ahead;
 }
 
-/* From the chunk at t0 on; nothing is wanted beyond the last token. */
-static inline void gdn2_ahead_start(gdn2_ahead *ahead, int64_t T, int64_t t0) {
-  ahead->tokens = t0 < T && ahead->tensors > 0 ? gdn2_chunk_length(T, t0) : 0;
-  for (int x = 0; x < ahead->tensors; x++) ahead->row[x] += t0 * ahead->step[x];
-  gdn2_ahead_row(ahead);
+/* Those of the chunk at t0; nothing is wanted beyond the last token. */
+static inline gdn2_ahead gdn2_ahead_from(gdn2_ahead ahead, int64_t T, int64_t t0) {
+  ahead.tokens = t0 < T && ahead.tensors > 0 ? gdn2_chunk_length(T, t0) : 0;
+  for (int x = 0; x < ahead.tensors; x++) ahead.row[x] += t0 * ahead.step[x];
+  gdn2_ahead_row(&ahead);
+  return ahead;
 }
 
 /* Loads the chunk at t0, its scores, EQ S0 (only -E S0 unless with_queries), and solves for R. S0 == NULL: zeros, for which
@@ -90,7 +119,7 @@ static inline const float *gdn2_chunk_forward(const gdn2_call *call, gdn2_shape 
 static inline void gdn2_chunk_state(const gdn2_call *call, gdn2_shape s, const gdn2_chunk *c, const float *S0, float *S1,
                                     gdn2_ahead *ahead) {
   const uint64_t since = gdn2_profile_now(call->profile);
-  call->table->exact.update(s, c, S0, S1, ahead);
+  call->table->exact.update(s, c->n, c->scores.Ktail, c->R, c->keys.gamma_n, S0, S1, ahead);
   (void)gdn2_profile_lap(call->profile, GDN2_STAGE_UPDATE, since);
 }
 

@@ -7,6 +7,8 @@
 /* No panel of value channels is narrower, unless V is. */
 #define GDN2_NARROWEST 32
 
+static inline int64_t gdn2_ceil_div(int64_t x, int64_t y) { return (x + y - 1) / y; }
+
 /* A validated call: every view fits the sizes. */
 typedef struct gdn2_call {
   int64_t B, T, H, HV, K, V, N;
@@ -74,7 +76,9 @@ typedef struct gdn2_backward_call {
   gdn2_call in;
   gdn2_view d_o, dh_final;
   gdn2_view_out dq, dk, dv, dg, db, dw, dh0, dA_log, ddt_bias;
-  int64_t checkpoint_every; /* chunks from one kept state to the next; 0: the default */
+  int64_t checkpoint_every;   /* chunks from one kept state to the next; 0: the default */
+  gdn2_states_view snapshots; /* the forward's, float32; absent: states are computed again */
+  int64_t snapshot_every;
 } gdn2_backward_call;
 
 /* Bytes of workspace, a multiple of the alignment; SIZE_MAX: more than there can be. */

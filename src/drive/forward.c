@@ -7,12 +7,7 @@
 #include "drive/chunks.h"
 #include "drive/step.h"
 
-/* The states of a group must stay in the second-level cache beside the records of a chunk. */
-#define GROUP_BYTES (512 * 1024)
-#define GROUP_HEADS 16
-
 static int64_t at_most(int64_t x, int64_t limit) { return x < limit ? x : limit; }
-static int64_t ceil_div(int64_t x, int64_t y) { return (x + y - 1) / y; }
 
 /* How the work is cut into tasks. Results do not depend on it. */
 typedef struct {
@@ -21,25 +16,12 @@ typedef struct {
   int width;      /* value channels of a panel */
 } task_split;
 
-/* Heads per task: of the groupings that keep all threads equally busy the largest. */
-static int64_t group_of(const gdn2_call *call) {
-  const gdn2_shape s = gdn2_shape_of(call->K, call->V);
-  const int64_t state = (int64_t)sizeof(float) * s.Kp * s.Vp,
-                room = at_most(GROUP_HEADS, state < GROUP_BYTES ? GROUP_BYTES / state : 1), most = at_most(call->HV, room);
-  int64_t best = 1, best_rounds = INT64_MAX;
-  for (int64_t group = 1; group <= most; group++) {
-    const int64_t rounds = ceil_div(call->N * ceil_div(call->HV, group), call->threads) * group;
-    if (rounds <= best_rounds) best = group, best_rounds = rounds;
-  }
-  return best;
-}
-
 static task_split split_of(const gdn2_call *call) {
   const int64_t heads = call->N * call->HV;
-  if (heads == 0 || heads >= call->threads) return (task_split){group_of(call), 1, (int)call->V};
-  const int64_t wanted = ceil_div(call->V, ceil_div(call->threads, heads));
-  const int64_t width = ceil_div(wanted, GDN2_NARROWEST) * GDN2_NARROWEST;
-  return (task_split){1, ceil_div(call->V, width), (int)at_most(width, call->V)};
+  if (heads == 0 || heads >= call->threads) return (task_split){gdn2_group_of(call, call->N, call->HV, 1), 1, (int)call->V};
+  const int64_t wanted = gdn2_ceil_div(call->V, gdn2_ceil_div(call->threads, heads));
+  const int64_t width = gdn2_ceil_div(wanted, GDN2_NARROWEST) * GDN2_NARROWEST;
+  return (task_split){1, gdn2_ceil_div(call->V, width), (int)at_most(width, call->V)};
 }
 
 /* A worker's part of the workspace. */
@@ -90,7 +72,7 @@ typedef struct {
   gdn2_span at;
   int64_t first, heads, value; /* the first head; how many; the first value channel */
   gdn2_chunk chunk;
-  head_walk head[GROUP_HEADS];
+  head_walk head[GDN2_GROUP_HEADS];
 } group_walk;
 
 /* Where the state of value head j is kept: in the caller's h_final if it lies there as the engine wants it, else in `own`. */
@@ -148,8 +130,7 @@ static void walk(group_walk *w) {
   for (int64_t t0 = 0; t0 < T; t0 += GDN2_CHUNK)
     for (int64_t i = 0; i < w->heads; i++) {
       const int last = i + 1 == w->heads;
-      gdn2_ahead ahead = w->head[last ? 0 : i + 1].ahead;
-      gdn2_ahead_start(&ahead, T, last ? t0 + GDN2_CHUNK : t0);
+      gdn2_ahead ahead = gdn2_ahead_from(w->head[last ? 0 : i + 1].ahead, T, last ? t0 + GDN2_CHUNK : t0);
       walk_chunk(w, &w->head[i], t0, &ahead);
     }
 }
@@ -158,7 +139,7 @@ static void forward_task(void *context, int64_t task, int worker) {
   const forward_work *work = context;
   const gdn2_call *in = &work->call->in;
   const task_split split = work->split;
-  const int64_t groups = ceil_div(in->HV, split.group), unit = task / split.panels;
+  const int64_t groups = gdn2_ceil_div(in->HV, split.group), unit = task / split.panels;
   gdn2_arena arena = {work->workspace + work->bytes * (size_t)worker, 0};
   group_walk w = {.call = work->call, .at = gdn2_span_of(in, unit / groups), .first = unit % groups * split.group};
   w.value = task % split.panels * split.width;
@@ -175,6 +156,7 @@ static void forward_task(void *context, int64_t task, int worker) {
 void gdn2_drive_forward(const gdn2_forward_call *call, void *workspace) {
   const gdn2_call *in = &call->in;
   forward_work work = {call, workspace, slot_bytes(in), split_of(in)};
-  if (in->HV > 0) gdn2_par_for(in->threads, in->N * ceil_div(in->HV, work.split.group) * work.split.panels, forward_task, &work);
+  if (in->HV > 0)
+    gdn2_par_for(in->threads, in->N * gdn2_ceil_div(in->HV, work.split.group) * work.split.panels, forward_task, &work);
   gdn2_clear_rest(in, &call->o, in->HV, in->V);
 }

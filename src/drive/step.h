@@ -24,6 +24,12 @@ static inline gdn2_state_at gdn2_states_at(const gdn2_states_view *x, int64_t ro
   return (gdn2_state_at){x->data + first * gdn2_dtype_size(x->dtype), x->dtype, x->stride[3], x->stride[4]};
 }
 
+/* A snapshot, of float32. */
+static inline gdn2_state gdn2_snapshot_state(const gdn2_states_view *x, int64_t sequence, int64_t moment, int64_t head) {
+  const gdn2_state_at from = gdn2_states_at(x, sequence, moment, head, 0);
+  return (gdn2_state){(const float *)(const void *)from.at, from.key_step, from.value_step};
+}
+
 /* The state after `tokens` tokens of a sequence, if a snapshot of it is wanted. */
 static inline void gdn2_snapshot_keep(const gdn2_forward_call *call, gdn2_shape s, int64_t sequence, int64_t tokens, int64_t head,
                                       int64_t value, const float *S) {

@@ -12,9 +12,10 @@ typedef struct gdn2_exact_stages {
   void (*state_store)(gdn2_shape s, const float *S, gdn2_state_out to);
   /* Forward */
   void (*scores)(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, const gdn2_keys *keys, const gdn2_scores *out);
-  void (*project)(gdn2_shape s, int rows, const float *EQ, const float *S0, float *X, gdn2_ahead *ahead);
+  void (*project)(gdn2_shape s, int rows, const float *A, const float *S, float *X, gdn2_ahead *ahead);
   int (*project_zeros)(gdn2_shape s, int rows, const gdn2_keys *keys, float *X);
-  void (*update)(gdn2_shape s, const gdn2_chunk *c, const float *S0, float *S1, gdn2_ahead *ahead);
+  void (*update)(gdn2_shape s, int rows, const float *A, const float *B, const float *gamma_n, const float *S0, float *S1,
+                 gdn2_ahead *ahead);
   void (*solve)(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, const gdn2_scores *scores, const float *X, float *R);
   void (*output)(gdn2_shape s, int64_t t0, int n, const gdn2_scores *scores, const float *Xq, const float *R, gdn2_rows_out o);
   /* Zeros in the first n tokens of o. */
@@ -22,7 +23,8 @@ typedef struct gdn2_exact_stages {
   /* Backward */
   void (*load_do)(gdn2_shape s, gdn2_rows d_o, int64_t t0, int n, float *dO);
   void (*adjoint_solve)(gdn2_shape s, int n, const gdn2_scores *scores, float *DY);
-  void (*back_project)(gdn2_shape s, const gdn2_chunk *c, const float *S0, const float *dS, const gdn2_grad *grad);
+  void (*back_project)(gdn2_shape s, const gdn2_chunk *c, const float *S0, const float *dS, const gdn2_grad *grad,
+                       gdn2_ahead *ahead);
   void (*gates)(gdn2_shape s, const gdn2_head *head, int64_t t0, const gdn2_chunk *chunk, const gdn2_grad *grad,
                 const gdn2_head_grad *out);
   void (*values)(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, const float *dX, const gdn2_head_grad *out);

@@ -40,27 +40,29 @@ INLINE void through_rows(gdn2_shape s, int rows, const float *S, const float *dS
 }
 
 /* to [columns][Kp], from key k on: (S B)^T of `width` rows of S and B [V][columns], whose rows are ldb apart. */
-INLINE void product_back(gdn2_shape s, int width, int columns, const float *S, const float *B, ptrdiff_t ldb, float *room,
-                         float *to) {
-  product(PRODUCT_SET, NULL, width, columns, s.V, S, s.Vp, 1, B, ldb, room, room, ldb, room, ldb);
+INLINE void product_back(gdn2_shape s, gdn2_ahead *ahead, int width, int columns, const float *S, const float *B, ptrdiff_t ldb,
+                         float *room, float *to) {
+  product(PRODUCT_SET, ahead, width, columns, s.V, S, s.Vp, 1, B, ldb, room, room, ldb, room, ldb);
   transpose(width, columns, room, ldb, to, s.Kp);
 }
 
 /* n is a constant for a full chunk. */
-INLINE void back_panels(gdn2_shape s, int n, const float *gamma_n, const float *S0, const float *dS, gdn2_grad grad) {
+INLINE void back_panels(gdn2_shape s, int n, const float *gamma_n, const float *S0, const float *dS, gdn2_grad grad,
+                        gdn2_ahead *ahead) {
   for (int k = 0; k < s.K; k += GDN2_PANEL) {
     const int width = s.K - k < GDN2_PANEL ? s.K - k : GDN2_PANEL;
     const ptrdiff_t at = (ptrdiff_t)k * s.Vp;
-    product_back(s, width, 2 * n, S0 + at, grad.DYt, 2 * GDN2_CHUNK, grad.room, grad.DYS + k);
-    product_back(s, width, n, dS + at, grad.Rt, GDN2_CHUNK, grad.room, grad.dKt + k);
+    product_back(s, ahead, width, 2 * n, S0 + at, grad.DYt, 2 * GDN2_CHUNK, grad.room, grad.DYS + k);
+    product_back(s, ahead, width, n, dS + at, grad.Rt, GDN2_CHUNK, grad.room, grad.dKt + k);
     through_rows(s, width, S0 + at, dS + at, gamma_n + k, grad.through + k);
   }
 }
 
-STAGE void stage_back_project(gdn2_shape s, const gdn2_chunk *c, const float *S0, const float *dS, const gdn2_grad *grad) {
+STAGE void stage_back_project(gdn2_shape s, const gdn2_chunk *c, const float *S0, const float *dS, const gdn2_grad *grad,
+                              gdn2_ahead *ahead) {
   transpose(2 * c->n, s.V, grad->DY, s.Vp, grad->DYt, 2 * GDN2_CHUNK);
   if (c->n == GDN2_CHUNK)
-    back_panels(s, GDN2_CHUNK, c->keys.gamma_n, S0, dS, *grad);
+    back_panels(s, GDN2_CHUNK, c->keys.gamma_n, S0, dS, *grad, ahead);
   else
-    back_panels(s, c->n, c->keys.gamma_n, S0, dS, *grad);
+    back_panels(s, c->n, c->keys.gamma_n, S0, dS, *grad, ahead);
 }

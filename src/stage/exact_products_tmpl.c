@@ -1,14 +1,14 @@
-/* The forward's two products with the state, which fetch the rows of the next chunk while they run.
+/* Products with a state and into one, which fetch what is wanted next while they run. A: [rows][Kp], B: [rows][Vp].
  *
- *     X = [-E; Qg] S0
- *     S1 = diag(gamma_n) S0 + Ktail^T R                              (19)
+ *     X = A S                     [-E; Qg] S0, and Ktail dS1 of                     (20)
+ *     S1 = diag(gamma_n) S0 + A^T B                                                 (19) (33)
  *
- * Cost: 3 K V multiply-adds per token, at the peak. */
+ * Cost: a forward has 3 K V multiply-adds per token of them, at the peak. */
 #include "stage/exact.h"
 #include <string.h>
 
-STAGE void stage_project(gdn2_shape s, int rows, const float *EQ, const float *S0, float *X, gdn2_ahead *ahead) {
-  product(PRODUCT_SET, ahead, rows, s.Vp, s.K, EQ, s.Kp, 1, S0, s.Vp, X, X, s.Vp, X, s.Vp);
+STAGE void stage_project(gdn2_shape s, int rows, const float *A, const float *S, float *X, gdn2_ahead *ahead) {
+  product(PRODUCT_SET, ahead, rows, s.Vp, s.K, A, s.Kp, 1, S, s.Vp, X, X, s.Vp, X, s.Vp);
 }
 
 /* X for S0 = 0, and 1; or 0 and nothing if a number that 0 is multiplied by is not finite, for then X or S1 has a NaN. */
@@ -22,10 +22,10 @@ STAGE int stage_project_zeros(gdn2_shape s, int rows, const gdn2_keys *keys, flo
 }
 
 /* S0 == NULL: zeros, as stage_project_zeros found them to be enough. */
-STAGE void stage_update(gdn2_shape s, const gdn2_chunk *c, const float *S0, float *S1, gdn2_ahead *ahead) {
-  const float *Ktail = c->scores.Ktail, *gamma_n = c->keys.gamma_n;
+STAGE void stage_update(gdn2_shape s, int rows, const float *A, const float *B, const float *gamma_n, const float *S0, float *S1,
+                        gdn2_ahead *ahead) {
   if (S0)
-    product(PRODUCT_DECAY, ahead, s.K, s.Vp, c->n, Ktail, 1, s.Kp, c->R, s.Vp, gamma_n, S0, s.Vp, S1, s.Vp);
+    product(PRODUCT_DECAY, ahead, s.K, s.Vp, rows, A, 1, s.Kp, B, s.Vp, gamma_n, S0, s.Vp, S1, s.Vp);
   else
-    product(PRODUCT_SET, ahead, s.K, s.Vp, c->n, Ktail, 1, s.Kp, c->R, s.Vp, gamma_n, S1, s.Vp, S1, s.Vp);
+    product(PRODUCT_SET, ahead, s.K, s.Vp, rows, A, 1, s.Kp, B, s.Vp, gamma_n, S1, s.Vp, S1, s.Vp);
 }

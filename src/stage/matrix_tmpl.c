@@ -16,14 +16,14 @@ typedef enum { PRODUCT_SET, PRODUCT_ADD, PRODUCT_SUB, PRODUCT_DECAY } product_ki
 #define MOST_ROWS (TILE_ROWS > NARROW_ROWS ? TILE_ROWS : NARROW_ROWS)
 
 /* One step of a tile: c += A[., p] B[p, .]. */
-INLINE void product_step(product_kind kind, int rows, int vecs, int tail, const float *A, ptrdiff_t a_row, const float *B,
-                         vf c[MOST_ROWS][TILE_VECS]) {
+INLINE void product_step(product_kind kind, int rows, int vecs, int tail, const float *A, const float *A4, ptrdiff_t a_row,
+                         const float *B, vf c[MOST_ROWS][TILE_VECS]) {
   vf b[TILE_VECS];
   UNROLL
   for (int j = 0; j < vecs; j++) b[j] = v_load_upto(B + j * VL, j == vecs - 1 ? tail : VL);
   UNROLL
   for (int i = 0; i < rows; i++) {
-    const vf a = v_set1(A[i * a_row]);
+    const vf a = v_set1(i < 4 ? A[i * a_row] : A4[(i - 4) * a_row]);
     UNROLL
     for (int j = 0; j < vecs; j++) c[i][j] = kind == PRODUCT_SUB ? v_fnma(a, b[j], c[i][j]) : v_fma(a, b[j], c[i][j]);
   }
@@ -56,14 +56,17 @@ INLINE void product_tile(product_kind kind, gdn2_ahead *ahead, int rows, int vec
       if (kind == PRODUCT_DECAY) c[i][j] = v_mul(v_set1(decay[i]), c[i][j]);
     }
   }
+  const float *A4 = A + 4 * a_row;
+  __asm__ volatile("" : "+r"(A4), "+r"(a_row));
   int p = 0;
   if (ahead)
     for (; p + 4 <= k; p += 4) {
       if ((p & ahead->rest) == 0) fetch_piece(ahead);
       UNROLL
-      for (int step = 0; step < 4; step++, A += a_col, B += ldb) product_step(kind, rows, vecs, tail, A, a_row, B, c);
+      for (int step = 0; step < 4; step++, A += a_col, A4 += a_col, B += ldb)
+        product_step(kind, rows, vecs, tail, A, A4, a_row, B, c);
     }
-  for (; p < k; p++, A += a_col, B += ldb) product_step(kind, rows, vecs, tail, A, a_row, B, c);
+  for (; p < k; p++, A += a_col, A4 += a_col, B += ldb) product_step(kind, rows, vecs, tail, A, A4, a_row, B, c);
   UNROLL
   for (int i = 0; i < rows; i++, C += ldc) {
     UNROLL

@@ -4,16 +4,6 @@
 #include "step.h"
 #include "test.h"
 
-/* Snapshots of `moments` moments for each sequence, contiguous or V x K. */
-static gdn2_states snapshots_new(const width_case *c, int64_t moments, gdn2_dtype dtype, bool by_rows) {
-  const size_t count = (size_t)(c->N * moments * c->HV * c->K * c->V);
-  gdn2_states s = {.data = test_floats((count + (dtype != GDN2_F32)) / (dtype == GDN2_F32 ? 1 : 2)), .dtype = dtype};
-  const int64_t head = c->K * c->V,
-                stride[5] = {moments * c->HV * head, c->HV * head, head, by_rows ? 1 : c->V, by_rows ? c->K : 1};
-  memcpy(s.stride, stride, sizeof stride);
-  return s;
-}
-
 static double element(const gdn2_states *s, int64_t n, int64_t moment, int64_t h, int64_t k, int64_t v) {
   const int64_t at = n * s->stride[0] + moment * s->stride[1] + h * s->stride[2] + k * s->stride[3] + v * s->stride[4];
   uint16_t half;
@@ -60,7 +50,7 @@ static void test_moments(void **state) {
       const void *mark = test_mark();
       const int64_t moments = lengths[m] / every[n];
       const width_case c = width_new(1100, 2, lengths[m], 1, 1 + n % 2, 19, 70);
-      const gdn2_states s = snapshots_new(&c, moments, (gdn2_dtype)((n + m) % 3), m % 2);
+      const gdn2_states s = width_snapshots_new(&c, moments, (gdn2_dtype)((n + m) % 3), m % 2);
       const width_result got = run_with(&c, &s, every[n], 1 + 7 * (m / 2)), plain = width_run(&c, GDN2_F32);
       width_expect_equal(&c, &got, &plain);
       expect_moments(&c, &s, every[n], moments);
@@ -74,7 +64,7 @@ static void test_packed_sequences(void **state) {
   static const int64_t cu[] = {0, 20, 20, 90, 138};
   width_case c = width_new(1110, 1, 140, 2, 4, 12, 20);
   width_cut(&c, cu, 4, 1111);
-  const gdn2_states s = snapshots_new(&c, 4, GDN2_F32, false);
+  const gdn2_states s = width_snapshots_new(&c, 4, GDN2_F32, false);
   const width_result got = run_with(&c, &s, 16, 2), plain = width_run(&c, GDN2_F32);
   width_expect_equal(&c, &got, &plain);
   expect_moments(&c, &s, 16, 4);
@@ -84,7 +74,7 @@ static void test_packed_sequences(void **state) {
 static void test_prefix(void **state) {
   (void)state;
   const width_case c = width_new(1120, 1, 70, 2, 4, 24, 20);
-  const gdn2_states s = snapshots_new(&c, 2, GDN2_F32, false);
+  const gdn2_states s = width_snapshots_new(&c, 2, GDN2_F32, false);
   const width_result whole = run_with(&c, &s, 32, 1);
   width_case rest = step_tokens(&c, 64, 6);
   step_take_states(&rest, (const float *)s.data + c.HV * c.K * c.V);
@@ -117,7 +107,7 @@ static void test_validation(void **state) {
   gdn2_forward_args *a = &call.args;
   const int64_t wrong[] = {0, -16, 1, 15, 17, 8};
   for (int n = 0; n < 6; n++) {
-    a->snapshots = snapshots_new(&c, 2, GDN2_F32, false);
+    a->snapshots = width_snapshots_new(&c, 2, GDN2_F32, false);
     a->snapshot_every = wrong[n];
     refused(a, GDN2_ERR_SHAPE, "snapshot_every");
   }

@@ -113,6 +113,23 @@ def test_checkpoints_do_not_change_bits():
         assert all(np.array_equal(first[name], again[name]) for name in first)
 
 
+def test_snapshots_do_not_change_bits():
+    x = token_loop.sample("gdn2", T=200)
+    arguments = {name: x[name] for name in ("q", "k", "v", "g", "b", "w")}
+    first = gdn2.backward(**arguments, d_o=x["do"])
+    B, _, H, K = x["q"].shape
+    for every in (16, 48, 256):
+        states = np.full((B, 200 // every, H, K, x["v"].shape[3]), np.nan, np.float32)
+        gdn2.forward(**arguments, snapshots=states, snapshot_every=every)
+        assert not np.isnan(states).any()
+        again = gdn2.backward(**arguments, d_o=x["do"], snapshots=states, snapshot_every=every)
+        assert all(np.array_equal(first[name], again[name]) for name in first)
+    with pytest.raises(ValueError, match="snapshots has shape"):
+        gdn2.backward(**arguments, d_o=x["do"], snapshots=states, snapshot_every=16)
+    with pytest.raises(ValueError, match="checkpoint_every is 1; it must be 0 where snapshots are given"):
+        gdn2.backward(**arguments, d_o=x["do"], snapshots=states, snapshot_every=256, checkpoint_every=1)
+
+
 def test_float64():
     x = {name: value.astype(np.float64) for name, value in token_loop.sample("gdn2").items()}
     arguments = {name: x[name] for name in ("q", "k", "v", "g", "b", "w", "h0")}
