@@ -76,7 +76,7 @@ typedef struct gdn2_ahead {
   int bytes[GDN2_AHEAD_TENSORS];       /* of a row */
   int tensors, tensor;                 /* how many; the one whose turn it is */
   int tokens;                          /* left to fetch, per tensor */
-  int rest;                            /* 0: a piece every four steps of a tile; 4: every eight */
+  int rest;                            /* 0: a piece every four steps of a tile; 4: every eight; 12: every sixteen */
 } gdn2_ahead;
 
 static inline void gdn2_ahead_row(gdn2_ahead *ahead) {

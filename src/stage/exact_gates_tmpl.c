@@ -15,17 +15,17 @@
 /* One vector of channels: where its rows are, ld apart. By value: a vector store may alias anything, so pointers read through a
  * record would be read again after each. */
 typedef struct {
-  const float *alpha, *gamma, *k, *E, *Qg, *Ktail, *dX_S, *dO_S, *dKt, *through;
+  const float *alpha, *gamma, *q, *k, *bk, *Ktail, *dX_S, *dO_S, *dKt, *through;
   ptrdiff_t ld;
 } gates_rows;
 
 INLINE gates_rows gates_rows_at(gdn2_shape s, const gdn2_chunk *c, const gdn2_grad *grad, int m) {
-  const ptrdiff_t second = (ptrdiff_t)c->n * s.Kp + m; /* the second half of EQ and DYS */
+  const ptrdiff_t second = (ptrdiff_t)c->n * s.Kp + m; /* the second half of DYS */
   return (gates_rows){.alpha = c->keys.alpha + m,
                       .gamma = c->keys.gamma + m,
+                      .q = c->keys.q + m,
                       .k = c->keys.k + m,
-                      .E = c->keys.EQ + m,
-                      .Qg = c->keys.EQ + second,
+                      .bk = c->keys.bk + m,
                       .Ktail = c->scores.Ktail + m,
                       .dX_S = grad->DYS + m,
                       .dO_S = grad->DYS + second,
@@ -76,8 +76,8 @@ INLINE void gates_vector(int plain, int n, gates_rows in, const intra_pairs *pai
     gate_sums unused, *sum = plain ? &unused : &sums[t];
     const ptrdiff_t at = t * in.ld;
     const vf gamma = v_load(in.gamma + at), dX_S = v_load(in.dX_S + at), dO_S = v_load(in.dO_S + at);
-    after = v_fma(v_load(in.Qg + at), dO_S, after);
-    after = v_fma(v_load(in.E + at), dX_S, after);
+    const vf Qg_dQg = v_mul(v_mul(gamma, v_load(in.q + at)), dO_S);
+    after = v_add(after, v_fnma(v_mul(gamma, v_load(in.bk + at)), dX_S, Qg_dQg)); /* and E dE */
     const vf de = v_fnma(gamma, dX_S, pairs->de[t]), db = v_mul(v_load(in.k + at), de);
     const vf b = load_erase(plain, &ends.b, t0 + t, m, count);
     const vf dk = v_fma(plain ? b : gate_value(ends.erase, b), de, pairs->dk[t]);
@@ -121,6 +121,10 @@ STAGE void stage_gates(gdn2_shape s, const gdn2_head *head, int64_t t0, const gd
   for (int m = 0; m < s.K; m += VL) {
     intra_pairs pairs;
     intra_vector(s, chunk->n, &chunk->keys, grad->dTP, m, &pairs);
-    gates_vector(1, chunk->n, gates_rows_at(s, chunk, grad, m), &pairs, ends, t0, m, s.K - m, NULL);
+    const gates_rows rows = gates_rows_at(s, chunk, grad, m);
+    if (chunk->n == GDN2_CHUNK && s.K - m >= VL) /* constants, which most vectors have */
+      gates_vector(1, GDN2_CHUNK, rows, &pairs, ends, t0, m, VL, NULL);
+    else
+      gates_vector(1, chunk->n, rows, &pairs, ends, t0, m, s.K - m, NULL);
   }
 }
