@@ -156,6 +156,8 @@ static int check_case(const bench_case *c) {
     return cli_wrong_use("--op %s has the rule gdn2 only, not %s", op, c->rule->name);
   if (c->op >= SEED_FORWARD && (c->dtype != GDN2_F32 || c->HV != c->n.H))
     return cli_wrong_use("--op %s has float32 and HV = H only", op);
+  if (c->dtype == GDN2_F64 && (c->op == DECODE || bench_is_layer(c->op)))
+    return cli_wrong_use("--op %s has the types f32, bf16 and f16 only, not f64", op);
   if (c->HV % c->n.H) return cli_wrong_use("--HV %lld is no multiple of H=%lld", (long long)c->HV, (long long)c->n.H);
   return DONE;
 }

@@ -1,5 +1,4 @@
 /* generate.c - gdn2 generate: a text from a run's checkpoint, byte after byte as they are drawn. */
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

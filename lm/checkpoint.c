@@ -40,7 +40,6 @@ int lm_checkpoint_write(const char *folder, const lm_model *m, const lm_adamw *a
     for (int64_t n = 0; n < params; n++) {
       const lm_param *p = &m->params.list[n];
       describe(&tensors[count], &names[count], "", p, m->value), count++;
-      if (!a) continue;
       describe(&tensors[count], &names[count], MEAN, p, a->mean), count++;
       describe(&tensors[count], &names[count], SQUARE, p, a->square), count++;
     }

@@ -7,7 +7,7 @@
 #include "lm/text.h"
 #include <stdint.h>
 
-typedef enum lm_task { LM_TEXT, LM_MQAR, LM_TASKS } lm_task;
+typedef enum lm_task { LM_TEXT, LM_MQAR } lm_task;
 extern const char *const lm_task_names[]; /* "text", "mqar"; ends with NULL */
 
 /* Tokens of a text. */

@@ -1,7 +1,6 @@
 /* memory.c - where a model's arrays lie. */
 #include "lm/model.h"
 #include <stdlib.h>
-#include <string.h>
 
 /* One array of a block: where its address goes, and its numbers. A count of 0 leaves NULL. */
 typedef struct piece {
@@ -125,10 +124,8 @@ void lm_reserve(lm_model *m, size_t bytes, gdn2_exec *exec) {
 
 int lm_state_create(lm_state *state, const lm_config *c, int64_t B) {
   const size_t N = (size_t)(c->heads * c->head_dim), rows = (size_t)(c->layers * B);
-  state->conv_count = rows * (size_t)(c->conv_width - 1) * 3 * N;
-  state->S_count = rows * N * (size_t)c->head_dim;
-  state->conv = calloc(state->conv_count + 1, sizeof *state->conv);
-  state->S = calloc(state->S_count, sizeof *state->S);
+  state->conv = calloc(rows * 3 * N * (size_t)(c->conv_width - 1), sizeof *state->conv);
+  state->S = calloc(rows * N * (size_t)c->head_dim, sizeof *state->S);
   if (state->conv && state->S) return 0;
   lm_state_free(state);
   return -1;
@@ -138,9 +135,4 @@ void lm_state_free(lm_state *state) {
   free(state->conv);
   free(state->S);
   *state = (lm_state){.conv = NULL};
-}
-
-void lm_state_clear(lm_state *state) {
-  memset(state->conv, 0, state->conv_count * sizeof *state->conv);
-  memset(state->S, 0, state->S_count * sizeof *state->S);
 }

@@ -40,7 +40,6 @@ typedef struct lm_scratch {
 typedef struct lm_state {
   real *conv; /* [layers][B][3N][W-1] */
   real *S;    /* [layers][B][H][K][K] */
-  size_t conv_count, S_count;
 } lm_state;
 
 typedef struct lm_model {
@@ -68,7 +67,6 @@ void lm_model_free(lm_model *model);
 /* A state of zeros for B sequences. */
 int lm_state_create(lm_state *state, const lm_config *config, int64_t B);
 void lm_state_free(lm_state *state);
-void lm_state_clear(lm_state *state);
 
 /* The logits of tokens[B][T], B T at most model->tokens. state: read and carried on; NULL: every sequence begins and is
  * forgotten. A failure is that of the library: gdn2_last_error says which. */

@@ -32,8 +32,8 @@ int lm_config_read(const char *folder, lm_settings *settings, io_error *error);
 /* Whether the folder holds a run: its config. */
 int lm_config_exists(const char *folder);
 
-/* optimiser NULL: the weights alone. */
 int lm_checkpoint_write(const char *folder, const lm_model *model, const lm_adamw *optimiser, int64_t step, io_error *error);
+/* optimiser NULL: the weights alone. */
 int lm_checkpoint_read(const char *folder, lm_model *model, lm_adamw *optimiser, int64_t *step, io_error *error);
 
 /* FOLDER/NAME, to be freed; NULL with a sentence. */

@@ -38,7 +38,7 @@ def destination(x, name, shape, inputs):
 
 def state_type(q):
     """States are float32, and float64 in a float64 call."""
-    return _F64 if q.dtype is _F64 else _F32
+    return _F64 if q.dtype == _F64 else _F32
 
 
 def longest(cu_seqlens, sizes):

@@ -245,6 +245,8 @@ WRONG = {
     "nothing_to_plot": (["--T", "16", "--plot", "x.svg"], "--plot"),
     "seed_has_one_rule": (["--op", "seed_forward", "--rule", "kda"], "kda"),
     "seed_has_one_type": (["--op", "seed_forward", "--dtype", "bf16"], "float32"),
+    "decode_in_float64": (["--op", "decode", "--dtype", "f64"], "--op decode has the types f32, bf16 and f16 only"),
+    "norm_in_float64": (["--op", "norm_backward", "--dtype", "f64"], "--op norm_backward has the types"),
     "heads_do_not_divide": (["--H", "2", "--HV", "3"], "HV 3"),
     "no_repeats": (["--repeats", "0"], "--repeats"),
     "negative_time": (["--min-time", "-1"], "--min-time"),

@@ -1,5 +1,6 @@
 """How gdn2 takes NumPy arrays: strides, outputs, read-only memory, errors, threads."""
 
+import pickle
 import threading
 import time
 
@@ -93,6 +94,15 @@ def test_inputs_are_never_written(x):
     o, h_final = gdn2.forward(**x)
     gdn2.backward(**x, d_o=o, dh_final=h_final)
     assert all(np.array_equal(x[name], before[name]) for name in x)
+
+
+def test_element_types_are_compared_by_value(x):
+    """An array that was pickled has an element type of its own."""
+    y = {name: value.astype(np.float64) for name, value in x.items()}
+    again = pickle.loads(pickle.dumps(y))
+    assert again["q"].dtype is not y["q"].dtype
+    for one, other in zip(gdn2.forward(**y), gdn2.forward(**again)):
+        assert other.dtype == np.float64 and np.array_equal(one, other)
 
 
 def test_no_tokens_no_sequences(x):

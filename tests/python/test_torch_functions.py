@@ -50,6 +50,21 @@ def test_defaults(x):
     assert torch.equal(both, gt.chunk_kda(*tensors, x["g"] + x["g"][..., :1], x["beta"])[0])
 
 
+@pytest.mark.parametrize("bound", [None, -5.0])
+def test_raw_gates_in_float64(x, bound):
+    """Decay and beta are made with the precision of the call."""
+    y = {name: value.double() for name, value in x.items()}
+    A_log, dt_bias = torch.randn(3).double(), torch.randn(3 * 5).double()
+    raw = y["g"] + dt_bias.reshape(3, 5)
+    rate = A_log.exp()[:, None]
+    g = -rate * torch.nn.functional.softplus(raw) if bound is None else bound * (rate * raw).sigmoid()
+    expected, _ = gt.chunk_kda(**dict(y, g=g, beta=2 * y["beta"].sigmoid()))
+    gates = {"use_gate_in_kernel": True, "use_beta_sigmoid_in_kernel": True, "allow_neg_eigval": True, "lower_bound": bound}
+    o, _ = gt.chunk_kda(**y, **gates, A_log=A_log, dt_bias=dt_bias)
+    assert o.dtype == torch.float64 and expected.abs().max() > 0.1
+    assert (o - expected).abs().max() < 1e-13
+
+
 REFUSED = {
     "an unknown keyword": (lambda x: gt.chunk_kda(**x, head_first=False), TypeError, "head_first"),
     "an unknown keyword of GLA": (lambda x: gt.chunk_gla(x["q"], x["k"], x["v"], x["g"], beta=1), TypeError, "beta"),

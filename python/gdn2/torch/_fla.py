@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from gdn2._problem import Options
-from gdn2.torch._ops import rule
+from gdn2.torch._ops import rule, state_type
 
 Result = tuple[Tensor, Tensor | None]
 _CHUNKS = (16, 32, 64)
@@ -41,8 +41,8 @@ def _per_head(name, x):
     return x
 
 
-def _decay(use_gate_in_kernel, g, A_log, dt_bias, lower_bound, heads, channels):
-    """(library's decay, A_log, dt_bias, lower_bound): flat parameters of fla in the library's shapes, float32."""
+def _decay(use_gate_in_kernel, g, A_log, dt_bias, lower_bound, heads, channels, wide):
+    """(library's decay, A_log, dt_bias, lower_bound): flat parameters of fla in the library's shapes, of the element type wide."""
     if not use_gate_in_kernel:
         return 0, None, None, 0.0
     if g is None:
@@ -51,28 +51,27 @@ def _decay(use_gate_in_kernel, g, A_log, dt_bias, lower_bound, heads, channels):
         if lower_bound is None:
             raise ValueError("A_log is None; with use_gate_in_kernel and without lower_bound it must be given")
         A_log = torch.zeros(heads)
-    A_log = A_log.reshape(-1).float()
+    A_log = A_log.reshape(-1).to(wide)
     if dt_bias is not None:
-        dt_bias = dt_bias.float().reshape(heads, channels) if dt_bias.numel() == heads * channels else dt_bias.float().reshape(-1)
-        if channels == 1:
-            dt_bias = dt_bias.reshape(-1)
+        per_channel = channels > 1 and dt_bias.numel() == heads * channels
+        dt_bias = dt_bias.to(wide).reshape((heads, channels) if per_channel else -1)
     return (1, A_log, dt_bias, 0.0) if lower_bound is None else (2, A_log, dt_bias, float(lower_bound))
 
 
-def _beta(beta, use_sigmoid, allow_neg_eigval):
-    """(beta, the library's gate). 2 sigmoid is taken here, in float32: the library has it for the erase gate alone."""
+def _beta(beta, use_sigmoid, allow_neg_eigval, wide):
+    """(beta, the library's gate). 2 sigmoid is taken here, in the type wide: the library has it for the erase gate alone."""
     if allow_neg_eigval and not use_sigmoid:
         raise ValueError("allow_neg_eigval is given; it must come with use_beta_sigmoid_in_kernel")
     if not use_sigmoid:
         return beta, 0
-    return (2 * beta.float().sigmoid(), 0) if allow_neg_eigval else (beta, 1)
+    return (2 * beta.to(wide).sigmoid(), 0) if allow_neg_eigval else (beta, 1)
 
 
 def _call(
     q, k, v, g=None, b=None, w=None, beta=None, *, options, h0, final_state, v_first, cu, A_log=None, dt_bias=None
 ) -> Result:
     if h0 is not None:
-        h0 = h0.to(torch.float64 if q.dtype == torch.float64 else torch.float32)
+        h0 = h0.to(state_type(q))
         if v_first:
             h0 = h0.transpose(-1, -2)
     o, h = rule(q, k, v, g, b, w, beta, h0, cu, A_log, dt_bias, *options, final_state, v_first)
@@ -83,9 +82,9 @@ def _call(
 
 def _delta(q, k, v, g, beta, scale, l2norm, gate, sigmoid, negative, **rest) -> Result:
     """A rule with beta; gate: (use_gate_in_kernel, A_log, dt_bias, lower_bound)."""
-    heads, channels = v.shape[2], g.shape[3] if g is not None and g.dim() == 4 else 1
-    decay, A_log, dt_bias, bound = _decay(gate[0], g, *gate[1:], heads, channels)
-    beta, kind = _beta(_per_head("beta", beta), sigmoid, negative)
+    heads, channels, wide = v.shape[2], g.shape[3] if g is not None and g.dim() == 4 else 1, state_type(q)
+    decay, A_log, dt_bias, bound = _decay(gate[0], g, *gate[1:], heads, channels, wide)
+    beta, kind = _beta(_per_head("beta", beta), sigmoid, negative, wide)
     options = Options(scale, 0, decay, bound, kind, kind, l2norm)
     return _call(q, k, v, g, beta=beta, options=options, A_log=A_log, dt_bias=dt_bias, **rest)
 
@@ -144,7 +143,8 @@ def chunk_gdn2(
     _refuse(return_intermediate_states=return_intermediate_states, cp_context=cp_context)
     _chunk(chunk_size)
     v_first = _layout(state_v_first, transpose_state_layout)
-    decay, A_log, dt_bias, bound = _decay(use_gate_in_kernel, g, A_log, dt_bias, lower_bound, v.shape[2], q.shape[3])
+    parameters = (A_log, dt_bias, lower_bound)
+    decay, A_log, dt_bias, bound = _decay(use_gate_in_kernel, g, *parameters, v.shape[2], q.shape[3], state_type(q))
     return _call(
         *(q, k, v, g, b, w),
         options=Options(scale, 0, decay, bound, 0, 0, use_qk_l2norm_in_kernel),

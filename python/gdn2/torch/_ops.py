@@ -78,7 +78,9 @@ def _backward(*arguments):
     outgoing = []
     for name in GRADIENTS:
         outgoing += _tensors.output(made[name], name) if name in made else ABSENT
-    packed = BACKWARD.packed.pack(BACKWARD.size, head, *incoming, *outgoing, 0, torch.get_num_threads(), 0, 0, 0)
+    packed = BACKWARD.packed.pack(
+        BACKWARD.size, head, *incoming, *outgoing, *NO_STATES, 0, 0, torch.get_num_threads(), 0, 0, 0
+    )
     check(_library.gdn2_backward(packed))
     return _in_order(x, wanted, made)
 
