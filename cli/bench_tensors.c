@@ -66,6 +66,7 @@ static void fill(float *x, input_id id, int64_t count, int64_t K) {
 static int64_t count_of(const bench_case *c, const char *axes) {
   sizes n = c->n;
   n.HV = n.G = n.E = c->HV;
+  n.N = n.B;
   return sizes_count(&n, axes);
 }
 static int64_t input_count(const bench_case *c, input_id id) {

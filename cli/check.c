@@ -32,7 +32,7 @@ static void *random_tensor(const inputs *x, const char *axes, uint64_t seed) {
 static int make_gradients(inputs *x) {
   if (x->data[IN_DO] || x->data[IN_DH_FINAL]) return DONE;
   x->data[IN_DO] = random_tensor(x, "BTJV", 1);
-  x->data[IN_DH_FINAL] = random_tensor(x, "BJKV", 2);
+  x->data[IN_DH_FINAL] = random_tensor(x, "NJKV", 2);
   if (!x->data[IN_DO] || !x->data[IN_DH_FINAL]) return cli_failed("not enough memory for the gradients of the outputs");
   printf("no do or dh_final is given: both are random numbers in (-1, 1) from fixed seeds\n");
   return DONE;

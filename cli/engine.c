@@ -86,6 +86,9 @@ static gdn2_problem problem_of(const engine *e, const slice *part) {
   p.map = (gdn2_head_map)e->s->map;
   p.g_key_heads = n->G != n->HV;
   p.b_key_heads = n->E != n->HV;
+  p.cu_seqlens = e->x->data[IN_CU_SEQLENS];
+  p.cu_seqlens_type = GDN2_I64;
+  p.N = p.cu_seqlens ? n->N : 0;
   finish_of(e, part, &p);
   return p;
 }

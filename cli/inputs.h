@@ -14,11 +14,11 @@ typedef struct rule {
 extern const rule rules[];
 extern const char *const rule_names[]; /* ends with NULL */
 
-/* Axes of a tensor: four letters of B T H K V at most, J for HV, G and E for the heads of g and b. */
+/* Axes of a tensor: four letters of B T H K V at most, J for HV, G and E for the heads of g and b, N states, S = N + 1. */
 enum { MAX_AXES = 4 };
 
 typedef struct sizes {
-  int64_t B, T, H, K, V, HV, G, E;
+  int64_t B, T, H, K, V, HV, G, E, N;
 } sizes;
 
 /* "BTHK" -> {B, T, H, K}; returns the rank. */

@@ -20,6 +20,7 @@ typedef enum input_id {
   IN_DT_BIAS,
   IN_DO,
   IN_DH_FINAL,
+  IN_CU_SEQLENS,
   INPUTS
 } input_id;
 
@@ -54,7 +55,7 @@ typedef struct settings {
   int dtype; /* io_dtype */
   double scale, clip, wy_eps;
   int decay, erase, write, map; /* gdn2_decay, gdn2_gate (twice), gdn2_head_map */
-  int qk_l2norm;
+  int qk_l2norm, varlen;
   double lower_bound;
   int bt, bc, mb;
   int set;                        /* an index of the sets of bench */

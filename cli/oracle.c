@@ -63,7 +63,7 @@ static int gather_inputs(const engine *e, const slice *part, arrays *a) {
     int needed;
   } list[] = {{"BTHK", 0, IN_Q, 1},  {"BTHK", 0, IN_K, 1},  {"BTHV", 0, IN_V, 1},
               {"BTHK", 0, IN_G, 1},  {"BTHK", 0, IN_B, 1},  {"BTHV", 1, IN_W, 1},
-              {"BJKV", 0, IN_H0, 0}, {"BTHV", 0, IN_DO, 0}, {"BJKV", 0, IN_DH_FINAL, 0}};
+              {"NJKV", 0, IN_H0, 0}, {"BTHV", 0, IN_DO, 0}, {"NJKV", 0, IN_DH_FINAL, 0}};
   for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
     if (!list[i].needed && !e->x->data[list[i].id]) continue;
     a->input[list[i].id] = gather_input(e, list[i].id, list[i].wide, list[i].otherwise, part);
@@ -73,7 +73,7 @@ static int gather_inputs(const engine *e, const slice *part, arrays *a) {
 }
 
 static int allocate_outputs(const engine *e, const slice *part, arrays *a) {
-  static const char *const wide[OUTPUTS] = {"BTHV", "BJKV", "BTHK", "BTHK", "BTHV", "BTHK", "BTHK", "BTHV", NULL, "BJKV"};
+  static const char *const wide[OUTPUTS] = {"BTHV", "NJKV", "BTHK", "BTHK", "BTHV", "BTHK", "BTHK", "BTHV", NULL, "NJKV"};
   for (int id = 0; id < OUTPUTS; id++) {
     if (!e->y->data[id] || !wide[id]) continue;
     rows r = rows_of(&e->x->n, wide[id]);

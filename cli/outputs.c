@@ -15,7 +15,7 @@ static const struct {
   int input;
 } table[OUTPUTS] = {
     [OUT_O] = {"o", "BTJV", -1},
-    [OUT_H_FINAL] = {"h_final", "BJKV", -1},
+    [OUT_H_FINAL] = {"h_final", "NJKV", -1},
     [OUT_DQ] = {"dq", NULL, IN_Q},
     [OUT_DK] = {"dk", NULL, IN_K},
     [OUT_DV] = {"dv", NULL, IN_V},
@@ -23,7 +23,7 @@ static const struct {
     [OUT_DB] = {"db", NULL, IN_B},
     [OUT_DW] = {"dw", NULL, IN_W},
     [OUT_DBETA] = {"dbeta", NULL, IN_BETA},
-    [OUT_DH0] = {"dh0", "BJKV", IN_H0},
+    [OUT_DH0] = {"dh0", "NJKV", IN_H0},
     [OUT_DA_LOG] = {"dA_log", NULL, IN_A_LOG},
     [OUT_DDT_BIAS] = {"ddt_bias", NULL, IN_DT_BIAS},
 };

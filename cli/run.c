@@ -6,7 +6,7 @@
 
 static const char *const seed_options[] = {"bt", "bc", "mb", "clip", "wy-eps"};
 
-static const char *const raw_options[] = {"decay", "lower-bound", "erase", "write", "qk-l2norm", "map"};
+static const char *const raw_options[] = {"decay", "lower-bound", "erase", "write", "qk-l2norm", "map", "varlen"};
 
 /* Options that finish an input must have that input. */
 static int check_raw(const settings *s) {

@@ -28,13 +28,13 @@ static gdn2_seed_call call_of(const engine *e, const slice *part, const gdn2_see
 /* The first element of batch row b. */
 static const float *input_row(const engine *e, input_id id, int64_t b) {
   sizes one = e->x->n;
-  one.B = 1;
+  one.B = one.N = 1;
   return e->x->data[id] ? (const float *)e->x->data[id] + b * sizes_count(&one, inputs_axes(e->x, id)) : NULL;
 }
 
 static float *output_row(const engine *e, output_id id, int64_t b) {
   sizes one = e->x->n;
-  one.B = 1;
+  one.B = one.N = 1;
   return (float *)e->y->data[id] + b * sizes_count(&one, outputs_axes(e->x, id));
 }
 
