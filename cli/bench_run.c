@@ -9,13 +9,15 @@
 
 static gdn2_input input_of(const bench_tensors *t, const bench_case *c, input_id id) {
   gdn2_dtype dtype = bench_input_dtype(c, id);
-  int per_head = t->x[id] && !inputs_axes(c->rule, id)[3];
+  const inputs plain = inputs_plain(c->rule);
+  int per_head = t->x[id] && !inputs_axes(&plain, id)[3];
   return per_head ? gdn2_per_head(t->x[id], dtype, c->n.T, c->HV) : (gdn2_input){.data = t->x[id], .dtype = dtype};
 }
 
 static gdn2_output output_of(const bench_tensors *t, const bench_case *c, output_id id) {
   gdn2_dtype dtype = bench_output_dtype(c, id);
-  int per_head = t->y[id] && !outputs_axes(c->rule, id)[3];
+  const inputs plain = inputs_plain(c->rule);
+  int per_head = t->y[id] && !outputs_axes(&plain, id)[3];
   return per_head ? gdn2_per_head_out(t->y[id], dtype, c->n.T, c->HV) : (gdn2_output){.data = t->y[id], .dtype = dtype};
 }
 

@@ -63,16 +63,19 @@ static void fill(float *x, input_id id, int64_t count, int64_t K) {
 
 /* ---- Sizes and types ------------------------------------------------------------------------------------------------------ */
 
-static int64_t count_of(const bench_case *c, const char *axes, int of_keys) {
+static int64_t count_of(const bench_case *c, const char *axes) {
   sizes n = c->n;
-  if (!of_keys) n.H = c->HV;
+  n.HV = n.G = n.E = c->HV;
+  n.N = n.B;
   return sizes_count(&n, axes);
 }
 static int64_t input_count(const bench_case *c, input_id id) {
-  return count_of(c, inputs_axes(c->rule, id), id == IN_Q || id == IN_K);
+  const inputs plain = inputs_plain(c->rule);
+  return count_of(c, inputs_axes(&plain, id));
 }
 static int64_t output_count(const bench_case *c, output_id id) {
-  return count_of(c, outputs_axes(c->rule, id), id == OUT_DQ || id == OUT_DK);
+  const inputs plain = inputs_plain(c->rule);
+  return count_of(c, outputs_axes(&plain, id));
 }
 
 gdn2_dtype bench_input_dtype(const bench_case *c, input_id id) {
@@ -101,7 +104,8 @@ static int gives(const bench_case *c, output_id id) {
   if (id == OUT_H_FINAL) return c->op != DECODE;
   /* dbeta is db + dw, the caller's sum; the exact ops leave the gradient of an absent h0 out, the seed's may not. */
   if (id == OUT_DBETA || (id == OUT_DH0 && !is_seed(c->op))) return 0;
-  return has_backward(c->op) && outputs_axes(c->rule, id);
+  const inputs plain = inputs_plain(c->rule);
+  return has_backward(c->op) && outputs_axes(&plain, id);
 }
 
 static gdn2_seed_config config_of(void) {

@@ -31,8 +31,8 @@ static void *random_tensor(const inputs *x, const char *axes, uint64_t seed) {
 
 static int make_gradients(inputs *x) {
   if (x->data[IN_DO] || x->data[IN_DH_FINAL]) return DONE;
-  x->data[IN_DO] = random_tensor(x, "BTHV", 1);
-  x->data[IN_DH_FINAL] = random_tensor(x, "BHKV", 2);
+  x->data[IN_DO] = random_tensor(x, "BTJV", 1);
+  x->data[IN_DH_FINAL] = random_tensor(x, "NJKV", 2);
   if (!x->data[IN_DO] || !x->data[IN_DH_FINAL]) return cli_failed("not enough memory for the gradients of the outputs");
   printf("no do or dh_final is given: both are random numbers in (-1, 1) from fixed seeds\n");
   return DONE;
@@ -65,7 +65,7 @@ static const char *fault(const inputs *x, int id, const comparison *c) {
 
 static void print_index(const inputs *x, int id, int64_t flat) {
   int64_t shape[MAX_AXES], index[MAX_AXES];
-  int rank = sizes_shape(&x->n, outputs_axes(x->rule, (output_id)id), shape);
+  int rank = sizes_shape(&x->n, outputs_axes(x, (output_id)id), shape);
   for (int i = rank - 1; i >= 0; flat /= shape[i--]) index[i] = flat % shape[i];
   for (int i = 0; i < rank; i++) printf(i ? ", %lld" : "[%lld", (long long)index[i]);
   printf("]");
@@ -139,6 +139,10 @@ static int compare_and_print(engine *e, int gradients) {
 static int check(inputs *x, outputs *y, const settings *s) {
   engine e;
   int code = inputs_open(x, s, 1);
+  if (!code && x->n.HV != x->n.H)
+    code =
+        cli_wrong_use("v: HV = %lld heads, but check compares only tensors with as many as q has, H = %lld; gdn2 run takes them",
+                      (long long)x->n.HV, (long long)x->n.H);
   int gradients = s->backward || x->source[IN_DO].file || x->source[IN_DH_FINAL].file;
   if (!code) code = engine_start(&e, x, y, s);
   if (!code) code = inputs_read(x);

@@ -14,11 +14,11 @@ typedef struct rule {
 extern const rule rules[];
 extern const char *const rule_names[]; /* ends with NULL */
 
-/* Axes of a tensor: four letters of B T H K V at most. */
+/* Axes of a tensor: four letters of B T H K V at most, J for HV, G and E for the heads of g and b, N states, S = N + 1. */
 enum { MAX_AXES = 4 };
 
 typedef struct sizes {
-  int64_t B, T, H, K, V;
+  int64_t B, T, H, K, V, HV, G, E, N;
 } sizes;
 
 /* "BTHK" -> {B, T, H, K}; returns the rank. */
@@ -34,6 +34,7 @@ typedef struct inputs {
     const io_file *file; /* NULL: absent */
     const io_entry *entry;
   } source[INPUTS];
+  unsigned per_head;  /* bits 1 << input_id of those that lack their last axis */
   int f64;            /* every tensor given is float64, and so is the arithmetic; else all is float32 */
   void *data[INPUTS]; /* contiguous float or double; NULL: absent */
 } inputs;
@@ -49,8 +50,11 @@ void inputs_free(inputs *x);
 size_t inputs_element(const inputs *x);
 double inputs_number(const inputs *x, const void *data, int64_t i);
 
-/* The axes of an input under a rule, for example "BTHK". */
-const char *inputs_axes(const rule *r, input_id id);
+/* A rule without files, each of its gates as the rule has it. */
+inputs inputs_plain(const rule *r);
+
+/* The axes of an input, for example "BTHK". */
+const char *inputs_axes(const inputs *x, input_id id);
 const char *inputs_name(input_id id);
 
 #endif

@@ -8,7 +8,11 @@ static const char *const semantics_names[] = {"exact", "seed", NULL};
 static const char *const set_names[] = {"quick", "full", "seed", NULL};
 static const char *const progress_names[] = {"auto", "on", "off", NULL};
 const char *const isa_names[] = {"auto", "generic", "avx2", "avx512", "neon", NULL}; /* in the order of gdn2_isa */
-static const char *const dtype_names[] = {"f32", "f64", "f16", "bf16", NULL};        /* in the order of io_dtype */
+static const char *const decay_names[] = {"log", "softplus", "bounded", NULL};       /* in the order of gdn2_decay */
+static const char *const gate_names[] = {"given", "sigmoid", "two_sigmoid", NULL};   /* in the order of gdn2_gate */
+static const char *const write_names[] = {"given", "sigmoid", NULL};
+static const char *const map_names[] = {"grouped", "tiled", NULL};            /* in the order of gdn2_head_map */
+static const char *const dtype_names[] = {"f32", "f64", "f16", "bf16", NULL}; /* in the order of io_dtype */
 
 #define AT(field) offsetof(settings, field)
 enum { BOTH = VERB_RUN | VERB_CHECK, ALL = BOTH | VERB_INFO };
@@ -20,16 +24,32 @@ static const option table[] = {
     {"q", TEXT, BOTH, AT(file[IN_Q]), "FILE", "queries [B, T, H, K]; this and the following: .npy, in place of the key in --in",
      NULL, 0, 0},
     {"k", TEXT, BOTH, AT(file[IN_K]), "FILE", "keys [B, T, H, K]", NULL, 0, 0},
-    {"v", TEXT, BOTH, AT(file[IN_V]), "FILE", "values [B, T, H, V]", NULL, 0, 0},
-    {"g", TEXT, BOTH, AT(file[IN_G]), "FILE", "natural log of the decay [B, T, H, K]; rule gdn: [B, T, H]", NULL, 0, 0},
-    {"b", TEXT, BOTH, AT(file[IN_B]), "FILE", "erase gate [B, T, H, K], rule gdn2", NULL, 0, 0},
-    {"w", TEXT, BOTH, AT(file[IN_W]), "FILE", "write gate [B, T, H, V], rule gdn2", NULL, 0, 0},
-    {"beta", TEXT, BOTH, AT(file[IN_BETA]), "FILE", "gate of both [B, T, H], rules kda, gdn, deltanet", NULL, 0, 0},
-    {"h0", TEXT, BOTH, AT(file[IN_H0]), "FILE", "initial state [B, H, K, V]; absent: zeros", NULL, 0, 0},
-    {"do", TEXT, BOTH, AT(file[IN_DO]), "FILE", "gradient of the loss by o [B, T, H, V]", NULL, 0, 0},
-    {"dh-final", TEXT, BOTH, AT(file[IN_DH_FINAL]), "FILE", "gradient of the loss by the final state [B, H, K, V]", NULL, 0, 0},
+    {"v", TEXT, BOTH, AT(file[IN_V]), "FILE", "values [B, T, HV, V]; HV: a multiple of H", NULL, 0, 0},
+    {"g", TEXT, BOTH, AT(file[IN_G]), "FILE",
+     "natural log of the decay per head [B, T, HV] or channel [B, T, HV, K], or of key heads, H for HV", NULL, 0, 0},
+    {"b", TEXT, BOTH, AT(file[IN_B]), "FILE", "erase gate, in the same shapes, rule gdn2", NULL, 0, 0},
+    {"w", TEXT, BOTH, AT(file[IN_W]), "FILE", "write gate [B, T, HV, V] or [B, T, HV], rule gdn2", NULL, 0, 0},
+    {"beta", TEXT, BOTH, AT(file[IN_BETA]), "FILE", "gate of both [B, T, HV], rules kda, gdn, deltanet", NULL, 0, 0},
+    {"h0", TEXT, BOTH, AT(file[IN_H0]), "FILE", "initial state [B, HV, K, V]; absent: zeros", NULL, 0, 0},
+    {"A-log", TEXT, VERB_RUN, AT(file[IN_A_LOG]), "FILE", "rate of a raw decay [heads of g]", NULL, 0, 0},
+    {"dt-bias", TEXT, VERB_RUN, AT(file[IN_DT_BIAS]), "FILE", "bias of a raw decay [heads of g, K] or [heads of g]; absent: 0",
+     NULL, 0, 0},
+    {"do", TEXT, BOTH, AT(file[IN_DO]), "FILE", "gradient of the loss by o [B, T, HV, V]", NULL, 0, 0},
+    {"dh-final", TEXT, BOTH, AT(file[IN_DH_FINAL]), "FILE", "gradient of the loss by the final state [B, HV, K, V]", NULL, 0, 0},
+    {"cu-seqlens", TEXT, VERB_RUN, AT(file[IN_CU_SEQLENS]), "FILE",
+     "with --varlen: where sequences begin [N + 1], int32 or int64", NULL, 0, 0},
+    {"varlen", FLAG, VERB_RUN, AT(varlen), NULL, "B = 1, and N sequences lie one behind the other: cu_seqlens", NULL, 0, 0},
     {"rule", CHOICE, BOTH, AT(rule), "NAME", "gdn2 (default), kda, gdn, deltanet or gla", rule_names, 0, 0},
     {"scale", REAL, BOTH, AT(scale), "X", "factor on q (default K^-1/2)", NULL, -INFINITY, INFINITY},
+    {"decay", CHOICE, VERB_RUN, AT(decay), "NAME", "g is log (default), or raw: softplus or bounded", decay_names, 0, 0},
+    {"lower-bound", REAL, VERB_RUN, AT(lower_bound), "X", "the strongest log-decay of --decay bounded, below 0", NULL, -INFINITY,
+     INFINITY},
+    {"erase", CHOICE, VERB_RUN, AT(erase), "NAME", "b (or beta) is given (default), or raw: sigmoid or two_sigmoid", gate_names,
+     0, 0},
+    {"write", CHOICE, VERB_RUN, AT(write), "NAME", "w (or beta) is given (default), or raw: sigmoid", write_names, 0, 0},
+    {"qk-l2norm", FLAG, VERB_RUN, AT(qk_l2norm), NULL, "q and k are divided by their L2 norms", NULL, 0, 0},
+    {"map", CHOICE, VERB_RUN, AT(map), "NAME", "key head of value head j: grouped (default), j / (HV / H), or tiled, j % H",
+     map_names, 0, 0},
     {"backward", FLAG, BOTH, AT(backward), NULL, "also the gradients of all inputs", NULL, 0, 0},
     {"semantics", CHOICE, VERB_RUN, AT(semantics), "NAME", "exact (default) or seed: the staged pipeline with damping and clips",
      semantics_names, 0, 0},

@@ -7,7 +7,22 @@
 enum { VERB_RUN = 1, VERB_CHECK = 2, VERB_INFO = 4, VERB_BENCH = 8 };
 
 /* The inputs of run and check. Each has an option --NAME FILE.npy and a key in the file of --in. */
-typedef enum input_id { IN_Q, IN_K, IN_V, IN_G, IN_B, IN_W, IN_BETA, IN_H0, IN_DO, IN_DH_FINAL, INPUTS } input_id;
+typedef enum input_id {
+  IN_Q,
+  IN_K,
+  IN_V,
+  IN_G,
+  IN_B,
+  IN_W,
+  IN_BETA,
+  IN_H0,
+  IN_A_LOG,
+  IN_DT_BIAS,
+  IN_DO,
+  IN_DH_FINAL,
+  IN_CU_SEQLENS,
+  INPUTS
+} input_id;
 
 enum { SEMANTICS_EXACT, SEMANTICS_SEED };
 enum { PROGRESS_AUTO, PROGRESS_ON, PROGRESS_OFF };
@@ -39,6 +54,9 @@ typedef struct settings {
   int isa;   /* gdn2_isa */
   int dtype; /* io_dtype */
   double scale, clip, wy_eps;
+  int decay, erase, write, map; /* gdn2_decay, gdn2_gate (twice), gdn2_head_map */
+  int qk_l2norm, varlen;
+  double lower_bound;
   int bt, bc, mb;
   int set;                        /* an index of the sets of bench */
   const char *lists[BENCH_LISTS]; /* as given; NULL: absent */

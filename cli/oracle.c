@@ -25,7 +25,7 @@ typedef struct rows {
 } rows;
 
 static rows rows_of(const sizes *n, const char *axes) {
-  if (axes[1] == 'H') return (rows){1, n->K * n->V};
+  if (axes[1] == 'J') return (rows){1, n->K * n->V};
   return (rows){n->T, axes[3] == 'K' ? n->K : axes[3] == 'V' ? n->V : 1};
 }
 
@@ -52,7 +52,7 @@ static double *gather(const inputs *x, const void *data, const char *axes, const
 static double *gather_input(const engine *e, input_id id, const char *wide, double otherwise, const slice *part) {
   const inputs *x = e->x;
   input_id source = (id == IN_B || id == IN_W) && x->data[IN_BETA] ? IN_BETA : id;
-  return gather(x, x->data[source], inputs_axes(x->rule, source), part, rows_of(&x->n, wide).length, otherwise);
+  return gather(x, x->data[source], inputs_axes(x, source), part, rows_of(&x->n, wide).length, otherwise);
 }
 
 static int gather_inputs(const engine *e, const slice *part, arrays *a) {
@@ -63,7 +63,7 @@ static int gather_inputs(const engine *e, const slice *part, arrays *a) {
     int needed;
   } list[] = {{"BTHK", 0, IN_Q, 1},  {"BTHK", 0, IN_K, 1},  {"BTHV", 0, IN_V, 1},
               {"BTHK", 0, IN_G, 1},  {"BTHK", 0, IN_B, 1},  {"BTHV", 1, IN_W, 1},
-              {"BHKV", 0, IN_H0, 0}, {"BTHV", 0, IN_DO, 0}, {"BHKV", 0, IN_DH_FINAL, 0}};
+              {"NJKV", 0, IN_H0, 0}, {"BTHV", 0, IN_DO, 0}, {"NJKV", 0, IN_DH_FINAL, 0}};
   for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
     if (!list[i].needed && !e->x->data[list[i].id]) continue;
     a->input[list[i].id] = gather_input(e, list[i].id, list[i].wide, list[i].otherwise, part);
@@ -73,7 +73,7 @@ static int gather_inputs(const engine *e, const slice *part, arrays *a) {
 }
 
 static int allocate_outputs(const engine *e, const slice *part, arrays *a) {
-  static const char *const wide[OUTPUTS] = {"BTHV", "BHKV", "BTHK", "BTHK", "BTHV", "BTHK", "BTHK", "BTHV", NULL, "BHKV"};
+  static const char *const wide[OUTPUTS] = {"BTHV", "NJKV", "BTHK", "BTHK", "BTHV", "BTHK", "BTHK", "BTHV", NULL, "NJKV"};
   for (int id = 0; id < OUTPUTS; id++) {
     if (!e->y->data[id] || !wide[id]) continue;
     rows r = rows_of(&e->x->n, wide[id]);
@@ -120,7 +120,7 @@ static double reference_at(const arrays *a, const sizes *n, int id, int per_head
 static void compare_output(const work *w, const arrays *a, int id, const slice *part) {
   const sizes *n = &w->e->x->n;
   const void *data = w->e->y->data[id];
-  const char *axes = outputs_axes(w->e->x->rule, (output_id)id);
+  const char *axes = outputs_axes(w->e->x, (output_id)id);
   rows r = rows_of(n, axes);
   for (int64_t t = 0; t < r.steps; t++)
     for (int64_t h = 0; h < part->H; h++) {

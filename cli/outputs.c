@@ -9,30 +9,39 @@
 
 #include "cli.h"
 
-/* input: whose gradient it is; -1 for none. */
+/* input: whose gradient it is, -1 for none; axes: NULL where they are those of the input. */
 static const struct {
   const char *name, *axes;
   int input;
 } table[OUTPUTS] = {
-    [OUT_O] = {"o", "BTHV", -1},        [OUT_H_FINAL] = {"h_final", "BHKV", -1}, [OUT_DQ] = {"dq", "BTHK", IN_Q},
-    [OUT_DK] = {"dk", "BTHK", IN_K},    [OUT_DV] = {"dv", "BTHV", IN_V},         [OUT_DG] = {"dg", "BTHK", IN_G},
-    [OUT_DB] = {"db", "BTHK", IN_B},    [OUT_DW] = {"dw", "BTHV", IN_W},         [OUT_DBETA] = {"dbeta", "BTH", IN_BETA},
-    [OUT_DH0] = {"dh0", "BHKV", IN_H0},
+    [OUT_O] = {"o", "BTJV", -1},
+    [OUT_H_FINAL] = {"h_final", "NJKV", -1},
+    [OUT_DQ] = {"dq", NULL, IN_Q},
+    [OUT_DK] = {"dk", NULL, IN_K},
+    [OUT_DV] = {"dv", NULL, IN_V},
+    [OUT_DG] = {"dg", NULL, IN_G},
+    [OUT_DB] = {"db", NULL, IN_B},
+    [OUT_DW] = {"dw", NULL, IN_W},
+    [OUT_DBETA] = {"dbeta", NULL, IN_BETA},
+    [OUT_DH0] = {"dh0", "NJKV", IN_H0},
+    [OUT_DA_LOG] = {"dA_log", NULL, IN_A_LOG},
+    [OUT_DDT_BIAS] = {"ddt_bias", NULL, IN_DT_BIAS},
 };
 
 const char *outputs_name(output_id id) { return table[id].name; }
 
-const char *outputs_axes(const rule *r, output_id id) {
+const char *outputs_axes(const inputs *x, output_id id) {
   int input = table[id].input;
-  if (input < 0 || input == IN_H0) return table[id].axes;
-  if ((id == OUT_DB || id == OUT_DW) && r->needs & 1u << IN_BETA) return inputs_axes(r, IN_BETA);
-  return r->needs & 1u << input ? inputs_axes(r, (input_id)input) : NULL;
+  if (table[id].axes) return table[id].axes;
+  if (id == OUT_DA_LOG || id == OUT_DDT_BIAS) return x->source[input].entry ? inputs_axes(x, (input_id)input) : NULL;
+  if ((id == OUT_DB || id == OUT_DW) && x->rule->needs & 1u << IN_BETA) return inputs_axes(x, IN_BETA);
+  return x->rule->needs & 1u << input ? inputs_axes(x, (input_id)input) : NULL;
 }
 
 int outputs_allocate(outputs *y, const inputs *x, int gradients) {
   *y = (outputs){{NULL}};
   for (int id = 0; id < (gradients ? OUTPUTS : OUT_DQ); id++) {
-    const char *axes = outputs_axes(x->rule, (output_id)id);
+    const char *axes = outputs_axes(x, (output_id)id);
     if (!axes) continue;
     int64_t count = sizes_count(&x->n, axes);
     y->data[id] = calloc((size_t)count + 1, inputs_element(x));
@@ -118,7 +127,7 @@ static int list_tensors(const outputs *y, const inputs *x, io_dtype dtype, io_te
   int n = 0;
   for (int id = 0; id < OUTPUTS; id++) {
     if (!y->data[id]) continue;
-    const char *axes = outputs_axes(x->rule, (output_id)id);
+    const char *axes = outputs_axes(x, (output_id)id);
     list[n] = (io_tensor){.name = table[id].name, .dtype = dtype, .data = y->data[id]};
     list[n].rank = sizes_shape(&x->n, axes, list[n].shape);
     if (dtype != (x->f64 ? IO_F64 : IO_F32))

@@ -14,6 +14,8 @@ typedef enum output_id {
   OUT_DW,
   OUT_DBETA, /* dL/dbeta = db + dw, where one beta serves as both */
   OUT_DH0,
+  OUT_DA_LOG,
+  OUT_DDT_BIAS,
   OUTPUTS
 } output_id;
 
@@ -22,8 +24,8 @@ typedef struct outputs {
 } outputs;
 
 const char *outputs_name(output_id id);
-/* The axes under a rule, for example "BTHK"; NULL: the rule has no such output. */
-const char *outputs_axes(const rule *r, output_id id);
+/* The axes, for example "BTHK"; NULL: these inputs have no such output. */
+const char *outputs_axes(const inputs *x, output_id id);
 
 /* Memory for o and h_final and, with gradients, for the rest. Returns an exit code. */
 int outputs_allocate(outputs *y, const inputs *x, int gradients);

@@ -6,12 +6,28 @@
 
 static const char *const seed_options[] = {"bt", "bc", "mb", "clip", "wy-eps"};
 
+static const char *const raw_options[] = {"decay", "lower-bound", "erase", "write", "qk-l2norm", "map", "varlen"};
+
+/* Options that finish an input must have that input. */
+static int check_raw(const settings *s) {
+  const rule *r = &rules[s->rule];
+  int bounded = s->decay == GDN2_DECAY_BOUNDED, beta = r->needs >> IN_BETA & 1;
+  if (s->decay && !(r->needs >> IN_G & 1)) return cli_wrong_use("--decay: rule %s has no g", r->name);
+  if (s->erase && !beta && !(r->needs >> IN_B & 1)) return cli_wrong_use("--erase: rule %s has no erase gate", r->name);
+  if (s->write && !beta && !(r->needs >> IN_W & 1)) return cli_wrong_use("--write: rule %s has no write gate", r->name);
+  if (!bounded && options_given(s, "lower-bound")) return cli_wrong_use("--lower-bound needs --decay bounded");
+  if (bounded && !(s->lower_bound < 0)) return cli_wrong_use("--decay bounded needs --lower-bound X, X below 0");
+  return DONE;
+}
+
 static int check_use(const settings *s) {
   int seed = s->semantics == SEMANTICS_SEED;
   for (size_t i = 0; i < sizeof seed_options / sizeof *seed_options; i++)
     if (!seed && options_given(s, seed_options[i])) return cli_wrong_use("--%s needs --semantics seed", seed_options[i]);
   if (seed && s->rule) return cli_wrong_use("--semantics seed has the rule gdn2 only, not %s", rules[s->rule].name);
-  return DONE;
+  for (size_t i = 0; i < sizeof raw_options / sizeof *raw_options; i++)
+    if (seed && options_given(s, raw_options[i])) return cli_wrong_use("--semantics seed does not take --%s", raw_options[i]);
+  return check_raw(s);
 }
 
 static int check_gradients(const inputs *x, const settings *s) {
@@ -38,9 +54,9 @@ static int compute(engine *e, times *t) {
 static void print_summary(const engine *e, const times *t) {
   const sizes *n = &e->x->n;
   const settings *s = e->s;
-  printf("rule %s, %s, B=%lld T=%lld H=%lld K=%lld V=%lld, scale %.6g%s\n", e->x->rule->name, s->semantics ? "seed" : "exact",
-         (long long)n->B, (long long)n->T, (long long)n->H, (long long)n->K, (long long)n->V, e->scale,
-         e->x->f64 ? ", float64" : "");
+  printf("rule %s, %s, B=%lld T=%lld H=%lld HV=%lld K=%lld V=%lld, scale %.6g%s\n", e->x->rule->name,
+         s->semantics ? "seed" : "exact", (long long)n->B, (long long)n->T, (long long)n->H, (long long)n->HV, (long long)n->K,
+         (long long)n->V, e->scale, e->x->f64 ? ", float64" : "");
   if (s->semantics) printf("bt %d, bc %d, mb %d, clip %g, wy_eps %g\n", s->bt, s->bc, s->mb, s->clip, s->wy_eps);
   printf("isa %s, threads %d: forward %.3f ms", gdn2_isa_name(e->isa), e->threads, 1e3 * t->forward);
   if (s->backward) printf(", backward %.3f ms", 1e3 * t->backward);

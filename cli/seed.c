@@ -28,14 +28,14 @@ static gdn2_seed_call call_of(const engine *e, const slice *part, const gdn2_see
 /* The first element of batch row b. */
 static const float *input_row(const engine *e, input_id id, int64_t b) {
   sizes one = e->x->n;
-  one.B = 1;
-  return e->x->data[id] ? (const float *)e->x->data[id] + b * sizes_count(&one, inputs_axes(e->x->rule, id)) : NULL;
+  one.B = one.N = 1;
+  return e->x->data[id] ? (const float *)e->x->data[id] + b * sizes_count(&one, inputs_axes(e->x, id)) : NULL;
 }
 
 static float *output_row(const engine *e, output_id id, int64_t b) {
   sizes one = e->x->n;
-  one.B = 1;
-  return (float *)e->y->data[id] + b * sizes_count(&one, outputs_axes(e->x->rule, id));
+  one.B = one.N = 1;
+  return (float *)e->y->data[id] + b * sizes_count(&one, outputs_axes(e->x, id));
 }
 
 static gdn2_seed_inputs inputs_row(const engine *e, int64_t b) {
@@ -72,7 +72,7 @@ static int backward_slice(void *context, const slice *part) {
   const float *d_o = input_row(e, IN_DO, part->b), *dh_final = input_row(e, IN_DH_FINAL, part->b);
   sizes rows = e->x->n;
   rows.B = part->B;
-  float *zeros = d_o ? NULL : calloc((size_t)sizes_count(&rows, "BTHV") + 1, sizeof *zeros);
+  float *zeros = d_o ? NULL : calloc((size_t)sizes_count(&rows, "BTJV") + 1, sizeof *zeros);
   if (!d_o && !zeros) return cli_failed("not enough memory for the gradient of o");
   int code = engine_code(gdn2_seed_backward(&call, &in, NULL, d_o ? d_o : zeros, dh_final, &out));
   free(zeros);
@@ -80,6 +80,8 @@ static int backward_slice(void *context, const slice *part) {
 }
 
 int seed_check(const engine *e) {
+  if (e->x->n.HV != e->x->n.H || e->x->per_head)
+    return cli_wrong_use("--semantics seed has no grouped heads and no gates per head");
   gdn2_seed_config config = config_of(e->s);
   return engine_code(gdn2_seed_config_check(&config));
 }

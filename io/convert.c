@@ -7,8 +7,8 @@
 static const struct {
   const char *name;
   size_t bytes;
-} types[] = {
-    [IO_F32] = {"F32", 4}, [IO_F64] = {"F64", 8}, [IO_F16] = {"F16", 2}, [IO_BF16] = {"BF16", 2}, [IO_OTHER] = {"other", 0}};
+} types[] = {[IO_F32] = {"F32", 4}, [IO_F64] = {"F64", 8}, [IO_F16] = {"F16", 2},    [IO_BF16] = {"BF16", 2},
+             [IO_I32] = {"I32", 4}, [IO_I64] = {"I64", 8}, [IO_OTHER] = {"other", 0}};
 
 size_t io_dtype_bytes(io_dtype dtype) { return types[dtype].bytes; }
 const char *io_dtype_name(io_dtype dtype) { return types[dtype].name; }

@@ -117,8 +117,20 @@ int io_read_f64(const io_file *file, const io_entry *entry, double *out, io_erro
   return io_fail(error, "%s: %s: element type %s is not F64", file->path, entry->name, entry->dtype_name);
 }
 
+int io_read_i64(const io_file *file, const io_entry *entry, int64_t *out, io_error *error) {
+  if (entry->dtype == IO_I64) return io_read_at(file, entry->offset, out, (size_t)entry->count * sizeof *out, error);
+  if (entry->dtype != IO_I32)
+    return io_fail(error, "%s: %s: element type %s is not I32 or I64", file->path, entry->name, entry->dtype_name);
+  int32_t *narrow = io_allocate((size_t)entry->count * sizeof *narrow, file->path, error);
+  if (!narrow) return -1;
+  int failed = io_read_at(file, entry->offset, narrow, (size_t)entry->count * sizeof *narrow, error);
+  for (int64_t i = 0; i < entry->count && !failed; i++) out[i] = narrow[i];
+  free(narrow);
+  return failed;
+}
+
 int io_read_f32(const io_file *file, const io_entry *entry, float *out, io_error *error) {
-  if (entry->dtype == IO_OTHER)
+  if (entry->dtype > IO_BF16)
     return io_fail(error, "%s: %s: element type %s is not F32, F64, F16 or BF16", file->path, entry->name, entry->dtype_name);
   if (entry->dtype == IO_F32) return io_read_at(file, entry->offset, out, (size_t)entry->count * sizeof *out, error);
   double *buffer = io_allocate(BLOCK * sizeof *buffer, file->path, error);

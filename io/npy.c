@@ -9,12 +9,12 @@
 #include "internal.h"
 
 /* NumPy's own limit on a header that it reads is 10000 bytes; a plain dtype and 8 dimensions need fewer than 300. */
-enum { PREFIX = 8, MAX_HEADER = 10000, FLOAT_TYPES = 3 };
+enum { PREFIX = 8, MAX_HEADER = 10000, TYPES = 5 };
 static const char magic[6] = {'\x93', 'N', 'U', 'M', 'P', 'Y'};
 static const struct {
   const char *descr;
   io_dtype dtype;
-} types[FLOAT_TYPES] = {{"<f4", IO_F32}, {"<f8", IO_F64}, {"<f2", IO_F16}};
+} types[TYPES] = {{"<f4", IO_F32}, {"<f8", IO_F64}, {"<f2", IO_F16}, {"<i4", IO_I32}, {"<i8", IO_I64}};
 
 /* The header text while it is being read: at is the next byte, base the offset of text[0] in the file. */
 typedef struct reader {
@@ -51,11 +51,12 @@ static int read_string(reader *r, char *word, int size, const char *what) {
 }
 
 static int read_descr(reader *r, io_entry *entry) {
-  static const char wanted[] = "descr must be '<f4', '<f8' or '<f2' (little-endian float32, float64, float16)";
+  static const char wanted[] =
+      "descr must be '<f4', '<f8', '<f2', '<i4' or '<i8' (little-endian float32, float64, float16, int32, int64)";
   skip_spaces(r);
   int start = r->at;
   if (read_string(r, entry->dtype_name, sizeof entry->dtype_name, wanted)) return -1;
-  for (int i = 0; i < FLOAT_TYPES; i++)
+  for (int i = 0; i < TYPES; i++)
     if (!strcmp(entry->dtype_name, types[i].descr)) {
       entry->dtype = types[i].dtype;
       return 0;
@@ -189,7 +190,7 @@ int io_open_npy(const char *path, io_file **out, io_error *error) {
 /* ---- Writing -------------------------------------------------------------------------------------------------------------- */
 
 static const char *descr_of(io_dtype dtype) {
-  for (int i = 0; i < FLOAT_TYPES; i++)
+  for (int i = 0; i < TYPES; i++)
     if (types[i].dtype == dtype) return types[i].descr;
   return NULL;
 }

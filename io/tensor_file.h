@@ -11,7 +11,8 @@
 #define IO_MAX_RANK 8
 
 /* IO_OTHER: an element type that a .safetensors file may hold but that is not read here. */
-typedef enum io_dtype { IO_F32, IO_F64, IO_F16, IO_BF16, IO_OTHER } io_dtype;
+/* Integers are read, never written. */
+typedef enum io_dtype { IO_F32, IO_F64, IO_F16, IO_BF16, IO_I32, IO_I64, IO_OTHER } io_dtype;
 
 typedef struct io_error {
   char text[512];
@@ -75,6 +76,9 @@ const io_entry *io_find(const io_file *file, const char *name);
 int io_read_f32(const io_file *file, const io_entry *entry, float *out, io_error *error);
 /* The same of an entry whose elements are float64. */
 int io_read_f64(const io_file *file, const io_entry *entry, double *out, io_error *error);
+
+/* The same of an entry of int32 or int64. */
+int io_read_i64(const io_file *file, const io_entry *entry, int64_t *out, io_error *error);
 
 /* ---- Writing -------------------------------------------------------------------------------------------------------------- */
 
