@@ -33,17 +33,22 @@ static gdn2_problem problem(const arrays *a) {
                         .w = gate(a->w, a->b_per_head, a->dtype, a)};
 }
 
-/* o: of the arrays' dtype. Returns 0, or gdn2_last_error() has the sentence. */
-int bench_forward(const arrays *a, void *o) {
+enum { SNAPSHOT_EVERY = 128 };
+
+/* o: of the arrays' dtype; snapshots: [B, T / SNAPSHOT_EVERY, H, K, V] for the backward, or NULL. Returns 0, or gdn2_last_error()
+ * has the sentence. */
+int bench_forward(const arrays *a, void *o, float *snapshots) {
   const gdn2_forward_args args = {.struct_size = sizeof args,
                                   .problem = problem(a),
                                   .o = {.data = o, .dtype = (gdn2_dtype)a->dtype},
+                                  .snapshots = {.data = snapshots},
+                                  .snapshot_every = snapshots ? SNAPSHOT_EVERY : 0,
                                   .exec = {.threads = a->threads}};
   return (int)gdn2_forward(&args);
 }
 
-/* d: dq, dk, dv, dg, db, dw, float32. */
-int bench_backward(const arrays *a, const float *d_o, float *const d[6]) {
+/* d: dq, dk, dv, dg, db, dw, float32; snapshots: the forward's. */
+int bench_backward(const arrays *a, const float *d_o, float *snapshots, float *const d[6]) {
   const gdn2_backward_args args = {.struct_size = sizeof args,
                                    .problem = problem(a),
                                    .d_o = {.data = d_o},
@@ -53,6 +58,8 @@ int bench_backward(const arrays *a, const float *d_o, float *const d[6]) {
                                    .dg = gate_out(d[3], a->g_per_head, a),
                                    .db = gate_out(d[4], a->b_per_head, a),
                                    .dw = gate_out(d[5], a->b_per_head, a),
+                                   .snapshots = {.data = snapshots},
+                                   .snapshot_every = SNAPSHOT_EVERY,
                                    .exec = {.threads = a->threads}};
   return (int)gdn2_backward(&args);
 }
