@@ -33,9 +33,10 @@ static real *place(const pieces *p, real *next) {
   return next;
 }
 
-static pieces block_pieces(const lm_model *m, lm_block_acts *a) {
+static pieces block_pieces(const lm_model *m, lm_block_acts *a, int training) {
   const lm_config *c = &m->params.config;
   const int64_t M = m->tokens, D = c->d_model, N = c->heads * c->head_dim;
+  const int64_t moments = training && LM_DTYPE == GDN2_F32 ? M / LM_KEEP_EVERY : 0; /* of however many sequences */
   pieces p = {.count = 0};
   want(&p, &a->x, M * D);
   want(&p, &a->p, M * m->params.columns.total);
@@ -43,6 +44,7 @@ static pieces block_pieces(const lm_model *m, lm_block_acts *a) {
   want(&p, &a->f, m->params.offset[0][LM_F_PROJ_1] < 0 ? 0 : M * N);
   want(&p, &a->z, M * N);
   want(&p, &a->o, M * N);
+  want(&p, &a->S, moments * N * c->head_dim);
   want(&p, &a->x_mid, M * D);
   want(&p, &a->u, M * 2 * c->d_mlp);
   return p;
@@ -83,14 +85,14 @@ int lm_model_create(lm_model *m, const lm_config *config, int64_t tokens, int tr
   m->acts = calloc((size_t)layers, sizeof *m->acts);
   m->loss = malloc((size_t)tokens * sizeof *m->loss);
   if (!m->acts || !m->loss) return lm_model_free(m), -1;
-  pieces shared = shared_pieces(m, training), block = block_pieces(m, &m->acts[0]);
+  pieces shared = shared_pieces(m, training), block = block_pieces(m, &m->acts[0], training);
   int64_t count = total_of(&shared) + (training ? layers : 1) * total_of(&block);
   real *memory = aligned_alloc(64, (size_t)count * sizeof *memory);
   if (!memory) return lm_model_free(m), -1;
   m->value = memory; /* the first piece: what lm_model_free releases */
   real *next = place(&shared, memory);
   for (int64_t layer = 0; layer < layers; layer++) {
-    block = block_pieces(m, &m->acts[layer]);
+    block = block_pieces(m, &m->acts[layer], training);
     if (training || layer == 0) next = place(&block, next);
     if (!training) m->acts[layer] = m->acts[0];
   }

@@ -12,6 +12,9 @@
 #include "gdn2.h"
 #include <stddef.h>
 
+/* Tokens between the states that the rule's forward keeps for its backward. */
+#define LM_KEEP_EVERY 128
+
 /* What a block's forward leaves for its backward. Without training, all blocks share one. */
 typedef struct lm_block_acts {
   real *x;     /* [M][D] input of the block */
@@ -20,6 +23,7 @@ typedef struct lm_block_acts {
   real *f;     /* [M][N] raw decay; gdn2, kda */
   real *z;     /* [M][N] raw output gate */
   real *o;     /* [M][N] output of the rule */
+  real *S;     /* [B][T / LM_KEEP_EVERY][H][K][K] states on the way, for training in float32 */
   real *x_mid; /* [M][D] between mixer and MLP */
   real *u;     /* [M][2F] gate and up */
 } lm_block_acts;

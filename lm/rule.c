@@ -42,12 +42,20 @@ static void step(lm_model *m, const gdn2_problem *problem, gdn2_output o, real *
   lm_note(m, gdn2_step(&args));
 }
 
-/* S: NULL, or the states before, which become those after. */
-static void pass(lm_model *m, const gdn2_problem *problem, gdn2_output o, real *S) {
+/* The states that a layer's forward keeps for its backward; none where there is no room for them, or no moment. */
+static gdn2_states kept(const lm_model *m, int64_t layer, int64_t *every) {
+  real *S = m->T < LM_KEEP_EVERY ? NULL : m->acts[layer].S;
+  *every = S ? LM_KEEP_EVERY : 0;
+  return (gdn2_states){S, LM_DTYPE, {0}};
+}
+
+/* S: NULL, or the states before, which become those after; then there is no backward. */
+static void pass(lm_model *m, int64_t layer, const gdn2_problem *problem, gdn2_output o, real *S) {
   gdn2_forward_args args = {.struct_size = sizeof args, .problem = *problem, .o = o};
   size_t bytes = 0;
   args.problem.h0 = (gdn2_input){S, LM_DTYPE, {0}};
   args.h_final = (gdn2_output){S, LM_DTYPE, {0}};
+  if (!S) args.snapshots = kept(m, layer, &args.snapshot_every);
   lm_note(m, gdn2_forward_workspace(&args, &bytes));
   lm_reserve(m, bytes, &args.exec);
   lm_note(m, gdn2_forward(&args));
@@ -64,7 +72,7 @@ void lm_rule_forward(lm_model *m, int64_t layer, lm_state *state) {
   if (S && m->T == 1 && steps)
     step(m, &problem, o, S);
   else
-    pass(m, &problem, o, S);
+    pass(m, layer, &problem, o, S);
   m->rule_seconds += now() - start;
 }
 
@@ -114,6 +122,7 @@ void lm_rule_backward(lm_model *m, int64_t layer) {
   args.dk = rows_out(m, s->dc + N, 3 * N, K);
   args.dv = rows_out(m, s->dc + 2 * N, 3 * N, K);
   set_gate_outputs(m, &args);
+  args.snapshots = kept(m, layer, &args.snapshot_every);
   double start = now();
   size_t bytes = 0;
   lm_note(m, gdn2_backward_workspace(&args, &bytes));

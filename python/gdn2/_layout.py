@@ -42,6 +42,8 @@ TENSOR = Layout(("data", "P"), ("dtype", "i"), ("stride", "4q"))
 ABSENT = (0, 0, 0, 0, 0, 0)
 STATES = Layout(("data", "P"), ("dtype", "i"), ("stride", "5q"))
 NO_STATES = (0, 0, 0, 0, 0, 0, 0)
+# Tokens between the states that a forward keeps for its backward.
+KEEP_EVERY = 128
 
 PROBLEM = Layout(
     *((name, "q") for name in ("B", "T", "H", "K", "V")),

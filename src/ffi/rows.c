@@ -1,9 +1,9 @@
 #include "ffi/rows.h"
 #include <string.h>
 
-static const char *const input_names[GDN2_FFI_INPUTS] = {"q",  "k",   "v",        "g",          "b",    "w",
-                                                         "h0", "d_o", "dh_final", "cu_seqlens", "reset"};
-static const char *const output_names[GDN2_FFI_OUTPUTS] = {"o", "h_final", "dq", "dk", "dv", "dg", "db", "dw", "dh0"};
+static const char *const input_names[GDN2_FFI_INPUTS] = {"q",  "k",   "v",        "g",         "b",          "w",
+                                                         "h0", "d_o", "dh_final", "snapshots", "cu_seqlens", "reset"};
+static const char *const output_names[GDN2_FFI_OUTPUTS] = {"o", "h_final", "dq", "dk", "dv", "dg", "db", "dw", "dh0", "kept"};
 
 /* Takes the next word off the text; its place in names, -1 if it is none of them. */
 static int next_word(XLA_FFI_ByteSpan *text, const char *const *names, int count) {
@@ -22,10 +22,18 @@ static int is_gate(int which) { return which == GDN2_FFI_G || which == GDN2_FFI_
 
 static int is_gate_gradient(int which) { return which == GDN2_FFI_DG || which == GDN2_FFI_DB || which == GDN2_FFI_DW; }
 
-/* Does the buffer have the axes it needs behind those of the rows? */
-static int has_rank(const XLA_FFI_Buffer *x, int64_t leads, int gate, int integers) {
+/* Do the buffers have the axes they need behind those of the rows? */
+static int has_input_rank(const XLA_FFI_Buffer *x, int64_t leads, int which) {
   const int64_t rank = x->rank - leads;
-  return integers ? rank == 1 : rank == 4 || (gate && rank == 3);
+  if (which >= GDN2_FFI_CU_SEQLENS) return rank == 1;
+  if (which == GDN2_FFI_SNAPSHOTS) return rank == 5;
+  return rank == 4 || (is_gate(which) && rank == 3);
+}
+
+static int has_output_rank(const XLA_FFI_Buffer *x, int64_t leads, int which) {
+  const int64_t rank = x->rank - leads;
+  if (which == GDN2_FFI_KEPT) return rank == 5;
+  return rank == 4 || (is_gate_gradient(which) && rank == 3);
 }
 
 static int is_float(XLA_FFI_DataType type) {
@@ -42,13 +50,13 @@ static const char *check(const gdn2_ffi_rows *rows) {
   for (int i = 0; i < GDN2_FFI_INPUTS; i++) {
     const XLA_FFI_Buffer *x = rows->in[i];
     const int integers = i >= GDN2_FFI_CU_SEQLENS;
-    if (x && !has_rank(x, rows->leads, is_gate(i), integers)) return "an input has a wrong number of axes";
+    if (x && !has_input_rank(x, rows->leads, i)) return "an input has a wrong number of axes";
     if (x && !integers && !is_float(x->dtype)) return "an input has an unknown element type";
     if (x && integers && !is_integer(i, x->dtype)) return "cu_seqlens must be int32 or int64, reset truth values";
   }
   for (int i = 0; i < GDN2_FFI_OUTPUTS; i++) {
     const XLA_FFI_Buffer *x = rows->out[i];
-    if (x && (!has_rank(x, rows->leads, is_gate_gradient(i), 0) || !is_float(x->dtype)))
+    if (x && (!has_output_rank(x, rows->leads, i) || !is_float(x->dtype)))
       return "an output has a wrong number of axes or element type";
   }
   return NULL;
@@ -142,6 +150,19 @@ gdn2_input gdn2_ffi_input(const gdn2_ffi_rows *rows, int which, int64_t n) {
   const int64_t channel = x->rank - rows->leads == 4;
   const int64_t batch = rows->folded > 1 && has_rows(rows, x) == 0 ? 0 : d[1] * d[2] * inner;
   return (gdn2_input){address(rows, x, n), dtype(x->dtype), {batch, d[2] * inner, inner, channel}};
+}
+
+gdn2_states gdn2_ffi_snapshots(const gdn2_ffi_rows *rows, int64_t n) {
+  const XLA_FFI_Buffer *x = rows->out[GDN2_FFI_KEPT] ? rows->out[GDN2_FFI_KEPT] : rows->in[GDN2_FFI_SNAPSHOTS];
+  if (!x) return (gdn2_states){0};
+  const int64_t *d = x->dims + rows->leads, value = d[4], head = d[3] * value, moment = d[2] * head;
+  const int64_t batch = rows->folded > 1 && has_rows(rows, x) == 0 ? 0 : d[1] * moment;
+  return (gdn2_states){address(rows, x, n), dtype(x->dtype), {batch, moment, head, value, 1}};
+}
+
+int64_t gdn2_ffi_snapshot_every(const XLA_FFI_CallFrame *frame, const gdn2_ffi_rows *rows) {
+  const int present = rows->out[GDN2_FFI_KEPT] || rows->in[GDN2_FFI_SNAPSHOTS];
+  return present ? gdn2_ffi_integer(frame, "snapshot_every", 0) : 0;
 }
 
 const void *gdn2_ffi_integers(const gdn2_ffi_rows *rows, int which, int64_t n) {

@@ -14,6 +14,7 @@ enum {
   GDN2_FFI_H0,
   GDN2_FFI_D_O,
   GDN2_FFI_DH_FINAL,
+  GDN2_FFI_SNAPSHOTS,  /* of five axes */
   GDN2_FFI_CU_SEQLENS, /* from here on integers, of one axis */
   GDN2_FFI_RESET,
   GDN2_FFI_INPUTS
@@ -28,6 +29,7 @@ enum {
   GDN2_FFI_DB,
   GDN2_FFI_DW,
   GDN2_FFI_DH0,
+  GDN2_FFI_KEPT, /* snapshots, of five axes */
   GDN2_FFI_OUTPUTS
 };
 
@@ -47,6 +49,10 @@ const char *gdn2_ffi_read_rows(const XLA_FFI_CallFrame *frame, gdn2_ffi_rows *ro
 /* Row n of a tensor; absent if it is absent. A gate without a channel axis is one number per head. */
 gdn2_input gdn2_ffi_input(const gdn2_ffi_rows *rows, int which, int64_t n);
 gdn2_output gdn2_ffi_output(const gdn2_ffi_rows *rows, int which, int64_t n);
+
+/* Snapshots of row n that the forward writes and the backward reads, and the attribute snapshot_every; absent, and 0. */
+gdn2_states gdn2_ffi_snapshots(const gdn2_ffi_rows *rows, int64_t n);
+int64_t gdn2_ffi_snapshot_every(const XLA_FFI_CallFrame *frame, const gdn2_ffi_rows *rows);
 
 /* The problem of row n, from the shapes of the buffers and the attributes qk_l2norm and threads. */
 gdn2_problem gdn2_ffi_problem(const XLA_FFI_CallFrame *frame, const gdn2_ffi_rows *rows, const double *scale, int64_t n);

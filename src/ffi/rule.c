@@ -1,4 +1,5 @@
-/* The exact rule as custom calls of XLA. Shapes come from the buffers, options from attributes: scale, qk_l2norm, threads. */
+/* The exact rule as custom calls of XLA. Shapes come from the buffers, options from attributes: scale, qk_l2norm, threads,
+ * snapshot_every. */
 #include "ffi/rows.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -19,6 +20,8 @@ XLA_FFI_Error *gdn2_xla_forward(XLA_FFI_CallFrame *frame) {
         .problem = gdn2_ffi_problem(frame, &rows, &scale, n),
         .o = gdn2_ffi_output(&rows, GDN2_FFI_O, n),
         .h_final = gdn2_ffi_output(&rows, GDN2_FFI_H_FINAL, n),
+        .snapshots = gdn2_ffi_snapshots(&rows, n),
+        .snapshot_every = gdn2_ffi_snapshot_every(frame, &rows),
         .exec = gdn2_ffi_execution(frame),
     };
     status = gdn2_forward(&args);
@@ -46,6 +49,8 @@ XLA_FFI_Error *gdn2_xla_backward(XLA_FFI_CallFrame *frame) {
         .db = gdn2_ffi_output(&rows, GDN2_FFI_DB, n),
         .dw = gdn2_ffi_output(&rows, GDN2_FFI_DW, n),
         .dh0 = gdn2_ffi_output(&rows, GDN2_FFI_DH0, n),
+        .snapshots = gdn2_ffi_snapshots(&rows, n),
+        .snapshot_every = gdn2_ffi_snapshot_every(frame, &rows),
         .exec = gdn2_ffi_execution(frame),
     };
     status = gdn2_backward(&args);

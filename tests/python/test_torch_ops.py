@@ -25,9 +25,14 @@ def needing(x):
 
 
 def arguments(x, cu_seqlens=None, scale=None, final_state=True, v_first=False):
-    """Of the operator gdn2::forward."""
+    """Of gdn2.torch._ops.rule, and of the operator gdn2::forward but for the number of moments."""
     names = ("q", "k", "v", "g", "b", "w", "beta", "h0")
     return (*(x.get(name) for name in names), cu_seqlens, None, None, scale, 0, 0, 0.0, 0, 0, False, final_state, v_first)
+
+
+def forward(*arguments, moments=0):
+    """Through the dispatcher."""
+    return OPS.forward.default(*arguments, moments)[:2]
 
 
 def raw(x):
@@ -63,17 +68,18 @@ def step_arguments():
 
 
 CALLS = {
-    "forward of KDA": (OPS.forward, lambda: arguments(needing(tensors("kda")[0]))),
-    "forward of Gated DeltaNet-2": (OPS.forward, lambda: arguments(needing(tensors("gdn2")[0]), final_state=False)),
-    "forward of raw input": (OPS.forward, lambda: raw(needing(tensors("kda")[0]))),
+    "forward of KDA": (OPS.forward, lambda: (*arguments(needing(tensors("kda")[0])), 0)),
+    "forward of Gated DeltaNet-2": (OPS.forward, lambda: (*arguments(needing(tensors("gdn2")[0]), final_state=False), 0)),
+    "forward of raw input": (OPS.forward, lambda: (*raw(needing(tensors("kda")[0])), 0)),
     "forward in bfloat16": (
         OPS.forward,
-        lambda: arguments({k: v.bfloat16() if k in "qkv" else v for k, v in tensors("gla")[0].items()}),
+        lambda: (*arguments({k: v.bfloat16() if k in "qkv" else v for k, v in tensors("gla")[0].items()}), 0),
     ),
     "forward of packed sequences": (
         OPS.forward,
-        lambda: arguments(needing(tensors("gdn", B=1)[0] | {"h0": torch.randn(3, 3, 5, 7)}), torch.tensor([0, 9, 9, 30])),
+        lambda: (*arguments(needing(tensors("gdn", B=1)[0] | {"h0": torch.randn(3, 3, 5, 7)}), torch.tensor([0, 9, 9, 30])), 0),
     ),
+    "forward that keeps states": (OPS.forward, lambda: (*arguments(needing(tensors("gdn2", T=130)[0])), 1)),
     "conv": (OPS.conv, conv_arguments),
     "norm": (OPS.norm, norm_arguments),
     "step": (OPS.step, step_arguments),
@@ -89,7 +95,8 @@ def test_opcheck(name):
 
 def test_opcheck_of_the_backward():
     x, sample = tensors("kda")
-    gradients = (torch.from_numpy(sample["do"]), torch.from_numpy(sample["dh_final"]), [True] * 5 + [False] + [True] * 4)
+    none = torch.empty(2, 0, 3, 5, 7)
+    gradients = (none, torch.from_numpy(sample["do"]), torch.from_numpy(sample["dh_final"]), [True] * 5 + [False] + [True] * 4)
     results = torch.library.opcheck(OPS.forward_backward.default, (*arguments(x)[:-2], *gradients))
     assert set(results.values()) == {"SUCCESS"}
 
@@ -101,7 +108,7 @@ def test_gradients_have_the_bits_of_numpy(rule):
     given = {name: sample[name] for name in ("g", "b", "w", "beta", "h0") if name in sample}
     o, h_final = gdn2.forward(sample["q"], sample["k"], sample["v"], **given)
     d = gdn2.backward(sample["q"], sample["k"], sample["v"], **given, d_o=sample["do"], dh_final=sample["dh_final"])
-    for call in (OPS.forward.default, gt._ops.rule):
+    for call in (forward, gt._ops.rule):
         y = needing(x)
         results = call(*arguments(y))
         assert all(np.array_equal(ours.detach().numpy(), theirs) for ours, theirs in zip(results, (o, h_final)))
@@ -123,23 +130,23 @@ def test_one_output_alone_has_gradients():
 
 def test_strided_tensors():
     x, _ = tensors("gdn2")
-    expected = OPS.forward.default(*arguments(x))
+    expected = forward(*arguments(x))
     turned = {name: value.transpose(1, 2).contiguous().transpose(1, 2) for name, value in x.items()}
     apart = {name: value if name == "h0" else value.repeat_interleave(2, dim=-1)[..., ::2] for name, value in x.items()}
     for y in (turned, apart):
         assert not all(value.is_contiguous() for value in y.values())
-        assert all(torch.equal(one, other) for one, other in zip(OPS.forward.default(*arguments(y)), expected))
+        assert all(torch.equal(one, other) for one, other in zip(forward(*arguments(y)), expected))
 
 
 def test_gradcheck_in_float64():
     x, _ = tensors("kda", B=1, T=5, H=2, K=3, V=2)
     y = {name: value.double().requires_grad_() for name, value in x.items()}
     names = tuple(y)
-    assert torch.autograd.gradcheck(lambda *values: OPS.forward.default(*arguments(dict(zip(names, values)))), tuple(y.values()))
+    assert torch.autograd.gradcheck(lambda *values: forward(*arguments(dict(zip(names, values)))), tuple(y.values()))
 
 
 def test_second_derivatives_are_refused():
-    for call in (OPS.forward.default, gt._ops.rule):
+    for call in (forward, gt._ops.rule):
         y = needing(tensors("kda")[0])
         (first,) = torch.autograd.grad(call(*arguments(y))[0].square().sum(), y["q"], create_graph=True)
         with pytest.raises(RuntimeError, match="gdn2 has no second derivatives"):
@@ -204,20 +211,20 @@ def test_threads_of_pytorch():
     found = []
     for threads in (1, 2):
         torch.set_num_threads(threads)
-        found.append(OPS.forward.default(*arguments(x))[0])
+        found.append(forward(*arguments(x))[0])
     torch.set_num_threads(1)
     assert torch.equal(*found)
 
 
 def _in_child(queue):
     x, _ = tensors("kda")
-    queue.put(OPS.forward.default(*arguments(x))[0].sum().item())
+    queue.put(forward(*arguments(x))[0].sum().item())
 
 
 def test_after_fork():
     torch.set_num_threads(2)
     x, _ = tensors("kda")
-    expected = OPS.forward.default(*arguments(x))[0].sum().item()
+    expected = forward(*arguments(x))[0].sum().item()
     context = multiprocessing.get_context("fork")
     queue = context.Queue()
     child = context.Process(target=_in_child, args=(queue,))

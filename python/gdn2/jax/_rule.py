@@ -3,8 +3,10 @@
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 
+from gdn2._layout import KEEP_EVERY
 from gdn2.jax import _handlers, _inputs
 
 # The tensors that have gradients.
@@ -33,17 +35,31 @@ def apply(options: Options, tensors: dict) -> tuple:
 
 
 def _forward(options, tensors):
+    return _run(options, tensors, 0)
+
+
+def _run(options, tensors, moments):
+    """Outputs; with moments above 0 one more: the state of each sequence after every KEEP_EVERY tokens."""
     q, v = tensors["q"], tensors["v"]
     sequences = tensors["cu_seqlens"].shape[0] - 1 if "cu_seqlens" in tensors else q.shape[0]
-    results = [_handlers.result(v)]
+    state = v.shape[2], q.shape[3], v.shape[3]
+    results = {"o": _handlers.result(v)}
     if options.final:
-        results.append(_handlers.result(v, (sequences, v.shape[2], q.shape[3], v.shape[3]), _inputs.state_type(q)))
-    return tuple(call("gdn2_forward", options, results, tensors, ("o", "h_final")[: len(results)]))
+        results["h_final"] = _handlers.result(v, (sequences, *state), _inputs.state_type(q))
+    if moments:
+        results["kept"] = _handlers.result(v, (sequences, moments, *state), jnp.float32)
+    return tuple(call("gdn2_forward", options, list(results.values()), tensors, results))
+
+
+def _moments(tensors):
+    """States of a sequence to keep for the backward; none in float64, and none where the lengths are only known later."""
+    q = tensors["q"]
+    return 0 if "cu_seqlens" in tensors or q.dtype == jnp.float64 else q.shape[1] // KEEP_EVERY
 
 
 def call(target, options, results, tensors, outputs, vmap_method="expand_dims", aliases=None):
     """The custom call with these tensors by name."""
-    attributes = dict(scale=options.scale, qk_l2norm=options.qk_l2norm, threads=options.threads)
+    attributes = dict(scale=options.scale, qk_l2norm=options.qk_l2norm, threads=options.threads, snapshot_every=KEEP_EVERY)
     names = dict(inputs=" ".join(tensors), outputs=" ".join(outputs))
     return _handlers.call(target, results, tensors.values(), vmap_method, aliases, **names, **attributes)
 
@@ -52,7 +68,10 @@ def _keep(options, values, wanted):
     """Outputs and residuals. Names of wanted gradients are no numbers: they go along in the structure of the residuals."""
     if options.inference:
         raise ValueError("is_inference is True; it must be False where a gradient is taken")
-    return _forward(options, values), (values, {name: None for name in DIFFERENTIABLE if name in wanted})
+    moments = _moments(values) if wanted else 0
+    made = _run(options, values, moments)
+    outputs, kept = (made[:-1], {"snapshots": made[-1]}) if moments else (made, {})
+    return outputs, (values, kept, {name: None for name in DIFFERENTIABLE if name in wanted})
 
 
 def _keep_wanted(options, tensors):
@@ -65,13 +84,13 @@ def _keep_all(options, tensors):
 
 
 def _backward(options, residuals, cotangents):
-    values, wanted = residuals
+    values, kept, wanted = residuals
     given = {name: x for name, x in zip(("d_o", "dh_final"), cotangents) if not isinstance(x, SymbolicZero)}
     gradients = dict.fromkeys(values)  # None: zero, and float0 for integers
     if wanted and given:
         results = [_handlers.result(values[name]) for name in wanted]
         names = [f"d{name}" for name in wanted]
-        gradients |= zip(wanted, call("gdn2_backward", options, results, values | given, names))
+        gradients |= zip(wanted, call("gdn2_backward", options, results, values | given | kept, names))
     return (gradients,)
 
 

@@ -2,11 +2,11 @@
 
 import torch
 
-from gdn2._layout import ABSENT, BACKWARD, FORWARD, GRADIENTS, NO_STATES
+from gdn2._layout import ABSENT, BACKWARD, FORWARD, GRADIENTS, KEEP_EVERY, NO_STATES
 from gdn2._library import check, load
-from gdn2._problem import Inputs, Options, problem
+from gdn2._problem import Inputs, Options, expect, problem
 from gdn2.torch import _tensors
-from gdn2.torch._register import Operator, listed, register
+from gdn2.torch._register import Operator, dispatched, listed, needs_gradient, register
 
 _COUNT = len(Inputs._fields)
 _library = load()
@@ -19,28 +19,47 @@ def state_type(x):
     return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 
-def _results(x, final_state, v_first):
-    """Uninitialised outputs and final state; the latter empty where it is not wanted, stored as [N, HV, V, K] with v_first."""
+def _results(x, final_state, v_first, moments):
+    """Uninitialised o, final state and snapshots [N, moments, HV, K, V].
+
+    The final state is empty where it is not wanted, and stored as [N, HV, V, K] with v_first.
+    """
     B, T, _, K = x.q.shape
     HV, V = x.v.shape[2:]
     N = B if x.cu_seqlens is None else x.cu_seqlens.shape[0] - 1
     o = x.q.new_empty((B, T, HV, V))
+    snapshots = x.q.new_empty((N, moments, HV, K, V), dtype=torch.float32)
     if not final_state:
-        return o, x.q.new_empty(0, dtype=state_type(x.q))
+        return o, x.q.new_empty(0, dtype=state_type(x.q)), snapshots
     h = x.q.new_empty((N, HV, V, K) if v_first else (N, HV, K, V), dtype=state_type(x.q))
-    return o, h.transpose(2, 3) if v_first else h
+    return o, h.transpose(2, 3) if v_first else h, snapshots
+
+
+def _longest(x):
+    """Tokens of the longest sequence."""
+    return x.q.shape[1] if x.cu_seqlens is None else int(x.cu_seqlens.diff().max())
+
+
+def _kept(x, sizes, snapshots):
+    """The numbers of snapshots in an argument struct: room for one state after every KEEP_EVERY tokens, or for none."""
+    if snapshots.numel() == 0:
+        return *NO_STATES, 0
+    moments = max(snapshots.shape[1], _longest(x) // KEEP_EVERY)
+    expect("snapshots", snapshots, (sizes.N, moments, sizes.HV, sizes.K, sizes.V))
+    return *_tensors.states(snapshots, "snapshots"), KEEP_EVERY
 
 
 def _forward(*arguments):
-    x, options, keep = Inputs(*arguments[:_COUNT]), Options(*arguments[_COUNT:-2]), []
-    _, head = problem(_tensors, x, options, keep)
-    o, h = _results(x, *arguments[-2:])
-    last = _tensors.output(h, "h_final") if arguments[-2] else ABSENT
+    x, options, keep = Inputs(*arguments[:_COUNT]), Options(*arguments[_COUNT:-3]), []
+    sizes, head = problem(_tensors, x, options, keep)
+    o, h, snapshots = _results(x, *arguments[-3:])
+    last = _tensors.output(h, "h_final") if arguments[-3] else ABSENT
+    states = _kept(x, sizes, snapshots)
     packed = FORWARD.packed.pack(
-        FORWARD.size, head, *_tensors.output(o, "o"), *last, *NO_STATES, 0, torch.get_num_threads(), 0, 0, 0
+        FORWARD.size, head, *_tensors.output(o, "o"), *last, *states, torch.get_num_threads(), 0, 0, 0
     )
     check(_library.gdn2_forward(packed))
-    return o, h
+    return o, h, snapshots
 
 
 def _gradients(x, wanted):
@@ -67,9 +86,9 @@ def _in_order(x, wanted, made):
 
 
 def _backward(*arguments):
-    x, options, keep = Inputs(*arguments[:_COUNT]), Options(*arguments[_COUNT:-3]), []
-    d_o, dh_final, wanted = arguments[-3:]
-    _, head = problem(_tensors, x, options, keep)
+    x, options, keep = Inputs(*arguments[:_COUNT]), Options(*arguments[_COUNT:-4]), []
+    snapshots, d_o, dh_final, wanted = arguments[-4:]
+    sizes, head = problem(_tensors, x, options, keep)
     made = _gradients(x, wanted)
     incoming = (
         *(ABSENT if d_o is None else _tensors.tokens(d_o, "d_o", keep)),
@@ -78,15 +97,14 @@ def _backward(*arguments):
     outgoing = []
     for name in GRADIENTS:
         outgoing += _tensors.output(made[name], name) if name in made else ABSENT
-    packed = BACKWARD.packed.pack(
-        BACKWARD.size, head, *incoming, *outgoing, *NO_STATES, 0, 0, torch.get_num_threads(), 0, 0, 0
-    )
+    states = _kept(x, sizes, snapshots)
+    packed = BACKWARD.packed.pack(BACKWARD.size, head, *incoming, *outgoing, *states, 0, torch.get_num_threads(), 0, 0, 0)
     check(_library.gdn2_backward(packed))
     return _in_order(x, wanted, made)
 
 
 def _fake_forward(*arguments):
-    return _results(Inputs(*arguments[:_COUNT]), *arguments[-2:])
+    return _results(Inputs(*arguments[:_COUNT]), *arguments[-3:])
 
 
 def _fake_backward(*arguments):
@@ -94,8 +112,7 @@ def _fake_backward(*arguments):
     return _in_order(x, wanted, _gradients(x, wanted))
 
 
-# (tensors of Inputs, numbers of Options, final_state, v_first) -> o, h_final.
-rule = register(
+_rule = register(
     Operator(
         name="forward",
         tensors=tuple((name, "Tensor" if name in "qkv" else "Tensor?") for name in Inputs._fields),
@@ -104,11 +121,32 @@ rule = register(
             *("float? scale", "int head_map", "int decay", "float lower_bound", "int erase", "int write"),
             "bool qk_l2norm",
         ),
-        extra=("bool final_state", "bool v_first"),
+        extra=("bool final_state", "bool v_first", "SymInt moments"),
         results=("o", "h_final"),
+        kept=("snapshots",),
         forward=_forward,
         backward=_backward,
         fake=_fake_forward,
         fake_backward=_fake_backward,
     )
 )
+
+
+def _moments(x):
+    """How many states of each sequence the forward keeps for the backward: none where no gradient will be asked for."""
+    if not needs_gradient(x) or x.q.dtype == torch.float64 or x.q.dim() != 4:
+        return 0
+    T = x.q.shape[1]
+    if x.cu_seqlens is None:
+        return T // KEEP_EVERY
+    # A compiler does not know the lengths. What is no list of offsets is refused later.
+    if dispatched(x) or x.cu_seqlens.dim() != 1 or x.cu_seqlens.shape[0] < 2:
+        return 0
+    N, moments = x.cu_seqlens.shape[0] - 1, max(0, _longest(x) // KEEP_EVERY)
+    # Every sequence has the room of the longest: no more than four times what a single one would need.
+    return moments if N * moments <= 4 * (T // KEEP_EVERY) else 0
+
+
+def rule(*arguments):
+    """(tensors of Inputs, numbers of Options, final_state, v_first) -> o, h_final."""
+    return _rule(*arguments, _moments(Inputs(*arguments[:_COUNT])))[:2]

@@ -36,13 +36,13 @@ def needs_gradient(tensors: Sequence[torch.Tensor | None]) -> bool:
 
 
 class Operator(NamedTuple):
-    """gdn2::<name>(tensors, options, extra) -> results, and its gradient.
+    """gdn2::<name>(tensors, options, extra) -> results and kept, and its gradient.
 
-    That is gdn2::<name>_backward(tensors, options, gradients of the results, wanted).
+    That is gdn2::<name>_backward(tensors, options, kept, gradients of the results, wanted).
 
     tensors: (name, "Tensor" or "Tensor?"); constant: those without gradient. options: schema of what both need; extra: of
-        what the
-    forward alone needs. forward and backward compute, results and gradients only allocate what they return: fake kernels.
+        what the forward alone needs. kept: further results, without gradient, that the backward takes before the gradients.
+    forward and backward compute, fake and fake_backward only allocate what they return: fake kernels.
     The backward returns one tensor for each input with a gradient, in order, empty where none is wanted.
     """
 
@@ -52,6 +52,7 @@ class Operator(NamedTuple):
     options: tuple[str, ...]
     extra: tuple[str, ...]
     results: tuple[str, ...]
+    kept: tuple[str, ...]
     forward: Callable
     backward: Callable
     fake: Callable
@@ -60,11 +61,11 @@ class Operator(NamedTuple):
 
 def _define(op, backward):
     tensors = [f"{kind} {name}" for name, kind in op.tensors]
-    outputs = ", ".join("Tensor" for _ in op.results)
+    outputs = ", ".join("Tensor" for _ in (*op.results, *op.kept))
     library.define(f"{op.name}({', '.join((*tensors, *op.options, *op.extra))}) -> ({outputs})")
     library.impl(op.name, op.forward, "CPU")
     torch.library.register_fake(f"gdn2::{op.name}", op.fake, lib=library)
-    incoming = [f"Tensor? d{name}" for name in op.results]
+    incoming = [*(f"Tensor {name}" for name in op.kept), *(f"Tensor? d{name}" for name in op.results)]
     library.define(f"{backward}({', '.join((*tensors, *op.options, *incoming))}, bool[] wanted) -> Tensor[]")
     library.impl(backward, op.backward, "CPU")
     torch.library.register_fake(f"gdn2::{backward}", op.fake_backward, lib=library)
@@ -75,18 +76,21 @@ def register(op: Operator) -> Callable:
     backward = f"{op.name}_backward"
     _define(op, backward)
     forward_packet, backward_packet = (getattr(torch.ops.gdn2, name).default for name in (op.name, backward))
-    count, common = len(op.tensors), len(op.tensors) + len(op.options)
+    count, common, results = len(op.tensors), len(op.tensors) + len(op.options), len(op.results)
     arguments = common + len(op.extra)
     places = [i for i, (name, _) in enumerate(op.tensors) if name not in op.constant]
 
     def save(ctx, inputs, output):
-        ctx.save_for_backward(*inputs[:count])
+        kept = output[results:] if op.kept else ()
+        ctx.mark_non_differentiable(*kept)
+        ctx.save_for_backward(*inputs[:count], *kept)
         ctx.options = inputs[count:common]
         ctx.set_materialize_grads(False)
 
     def differentiate(ctx, *incoming):
         wanted = [ctx.needs_input_grad[i] for i in places]
-        gradients = backward_packet(*ctx.saved_tensors, *ctx.options, *incoming, wanted)
+        saved = ctx.saved_tensors
+        gradients = backward_packet(*saved[:count], *ctx.options, *saved[count:], *incoming[:results], wanted)
         found = [None] * arguments
         for i, want, gradient in zip(places, wanted, gradients):
             found[i] = gradient if want else None
@@ -101,8 +105,9 @@ def register(op: Operator) -> Callable:
     class Direct(torch.autograd.Function):
         @staticmethod
         def forward(ctx, *inputs):
-            save(ctx, inputs, None)
-            return op.forward(*inputs)
+            output = op.forward(*inputs)
+            save(ctx, inputs, output)
+            return output
 
         backward = staticmethod(differentiate)
 

@@ -69,6 +69,11 @@ def output(x, name):
     return x.data_ptr(), code(x, name), *_rows(x)
 
 
+def states(x, name):
+    """States at several moments [N, S, HV, K, V]."""
+    return x.data_ptr(), code(x, name), *x.stride()
+
+
 def place(x, name):
     """A state [N, H, K, V] to be changed: any strides, never a copy."""
     kind = code(x, name)
