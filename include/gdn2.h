@@ -27,7 +27,9 @@
  *     GLA                 per key channel   absent (0)        absent (1)
  *
  * Exactness: nothing is clipped or damped, and no NaN is hidden: infinities and NaN propagate as in the recurrence. g = -inf is
- * a full reset of a channel. Bits do not depend on the number of threads, on the batch around a sequence, or on later tokens.
+ * a full reset of a channel. On processors that can, subnormal float32 numbers, below 1.2e-38, count as zeros inside a call:
+ * strong decays pass through them, and they are a hundred times slower. The caller's floating-point mode stays as it is. Bits do
+ * not depend on the number of threads, on the batch around a sequence, or on later tokens.
  *
  * The library never prints, exits or aborts, holds no global mutable state, and is safe from several threads and after fork.
  */

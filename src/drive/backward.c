@@ -3,6 +3,7 @@
  * the forward of the segment is replayed with a state per chunk, and its chunks are walked in reverse. The heads of a task take
  * turns at each segment: their rows lie side by side in memory, so that pages are used while they are at hand; and the rows of
  * gradients that value heads of one key head add to are finished when the last of them is through. */
+#include "base/flush.h"
 #include "base/par_for.h"
 #include "drive/backward_plan.h"
 #include "drive/step.h"
@@ -293,6 +294,7 @@ static void backward_task(void *context, int64_t task, int worker) {
   const gdn2_backward_plan *plan = &work->plan;
   const int64_t block = task / plan->groups, first = task % plan->groups * plan->group, left = plan->units - first,
                 units = left < plan->group ? left : plan->group;
+  const uint64_t mode = gdn2_flush_begin();
   for (int64_t unit = first; unit < first + units; unit++) start_sums(work, block, unit);
   for (int64_t n = block * plan->block; n < (block + 1) * plan->block && n < call->in.N; n++) {
     gdn2_arena arena = {work->slots + work->slot_bytes * (size_t)worker, 0};
@@ -303,6 +305,7 @@ static void backward_task(void *context, int64_t task, int worker) {
     w.slot = gdn2_backward_lay(&arena, call, w.s, plan, w.segments);
     walk_sequence(&w);
   }
+  gdn2_flush_end(mode);
 }
 
 /* ---- A call ---- */

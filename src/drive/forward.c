@@ -2,6 +2,7 @@
  * threads: the columns of the state do not see each other, so a panel is a head with fewer values. A task walks the heads of its
  * group chunk by chunk: the rows of neighbouring heads lie side by side in memory, so that pages and cache lines are used while
  * they are at hand. */
+#include "base/flush.h"
 #include "base/par_for.h"
 #include "chunk/layout.h"
 #include "drive/chunks.h"
@@ -148,9 +149,11 @@ static void forward_task(void *context, int64_t task, int worker) {
   const forward_slot slot = lay_slot(&arena, w.s, split.group);
   w.chunk = slot.chunk;
 
+  const uint64_t mode = gdn2_flush_begin();
   for (int64_t i = 0; i < w.heads; i++) start_head(&w, i, slot.S + slot.state * (size_t)i);
   walk(&w);
   for (int64_t i = 0; i < w.heads; i++) finish_head(&w, i);
+  gdn2_flush_end(mode);
 }
 
 void gdn2_drive_forward(const gdn2_forward_call *call, void *workspace) {

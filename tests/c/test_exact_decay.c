@@ -1,8 +1,16 @@
 /* Decays from none to total: errors must not grow with the decay, nothing may overflow, -infinity is a reset. */
+#include <float.h>
 #include <math.h>
+#include <time.h>
 
 #include "exact.h"
 #include "test.h"
+
+#if defined(__SSE__) || defined(__aarch64__)
+#define FLUSHES 1
+#else
+#define FLUSHES 0 /* the library cannot ask for it there */
+#endif
 
 /* What counts as zero in a gradient whose true size is below the smallest float32. */
 #define TINY 1e-30
@@ -137,7 +145,7 @@ static void test_dg_keeps_its_relative_precision(void **state) {
   }
 }
 
-/* Where the decay is total in float32 the gradient is the denormal or zero it should be. */
+/* Where the decay is total in float32 the gradient is the smallest number or zero. */
 static void test_dg_of_saturated_gates(void **state) {
   (void)state;
   const double decays[] = {-30, -60, -100};
@@ -150,10 +158,59 @@ static void test_dg_of_saturated_gates(void **state) {
     for (size_t i = 0; i < output_count(&c, OUT_DG); i++)
       if (c.in[IN_G][i] == (float)decays[n]) {
         const double size = fabs(want.out[OUT_DG][i]);
-        if (!(fabs((double)got.out[OUT_DG][i] - want.out[OUT_DG][i]) <= 1e-5 * size + 1e-4 * exp(decays[n]) + 1e-44))
+        if (!(fabs((double)got.out[OUT_DG][i] - want.out[OUT_DG][i]) <= 1e-5 * size + 1e-4 * exp(decays[n]) + 1e-37))
           fail_msg("dg at element %zu is %g, must be %g", i, (double)got.out[OUT_DG][i], want.out[OUT_DG][i]);
       }
   }
+}
+
+/* ---- Subnormal numbers, which a strong decay passes through in every chunk: a processor takes a hundred cycles for each ---- */
+
+static double seconds(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Of a forward and a backward, the best of ten. */
+static double best_time(double g) {
+  const void *mark = test_mark();
+  exact_case c = case_trained(860, 1, 64, 1, 32, 32);
+  spread_decay(&c, g, EVERYWHERE, g);
+  double best = INFINITY;
+  for (int run = 0; run < 10; run++) {
+    const double start = seconds();
+    (void)engine_run_some(&c, OUT_ALL, (gdn2_exec){.threads = 1});
+    best = fmin(best, seconds() - start);
+  }
+  test_release_to(mark);
+  return best;
+}
+
+/* It was twenty times longer once. */
+static void test_strong_decays_take_no_longer(void **state) {
+  (void)state;
+  const double usual = best_time(-0.1);
+  for (int g = -3; g >= -12; g -= 3) assert_true(best_time(g) < 3 * usual);
+}
+
+/* Not inlined: the compiler knows nothing of the mode. */
+__attribute__((noinline)) static float half_of(float x) {
+  volatile float y = x;
+  return y / 2;
+}
+
+/* The caller keeps subnormal numbers, before and after; the library's are zeros, also where they are inputs. */
+static void test_mode_of_the_caller(void **state) {
+  (void)state;
+  exact_case c = case_trained(861, 1, 40, 2, 16, 16);
+  spread_decay(&c, -9, EVERYWHERE, -9);
+  case_row(&c, IN_V, 0, 0, 0)[0] = half_of(FLT_MIN);
+  const results got = engine_run(&c);
+  assert_true(half_of(FLT_MIN) > 0);
+  for (int i = 0; i < OUTPUTS; i++)
+    for (size_t n = 0; n < output_count(&c, i); n++)
+      assert_true(got.out[i][n] == 0 || fabsf(got.out[i][n]) >= FLT_MIN || !FLUSHES);
 }
 
 /* ---- g per head ---- */
@@ -311,6 +368,8 @@ int main(void) {
       TEST(test_long_memories),
       TEST(test_dg_keeps_its_relative_precision),
       TEST(test_dg_of_saturated_gates),
+      TEST(test_strong_decays_take_no_longer),
+      TEST(test_mode_of_the_caller),
       TEST(test_per_head_equals_expanded),
       TEST(test_zero_decay_is_no_decay),
       TEST(test_mostly_zero_decays),

@@ -1,6 +1,7 @@
 /* Element types: every 16-bit number through the library's loads, and the rounding of outputs at every boundary.
  *
  * A value passes unchanged through one token of the recurrence with K = 1, k = q = scale = 1 and no gates: o = v. */
+#include <float.h>
 #include <math.h>
 
 #include "test.h"
@@ -25,6 +26,9 @@ static uint16_t *halves(size_t count) { return (uint16_t *)(void *)test_floats((
 
 static bool same_number(double a, double b) { return a == b || (isnan(a) && isnan(b)); }
 
+/* What the engine makes of a number: subnormal float32 numbers are zeros to it. */
+static double kept(double x) { return fabs(x) < (double)FLT_MIN ? 0 : x; }
+
 /* ---- Loads ---- */
 
 static void expect_every_number(gdn2_dtype dtype) {
@@ -35,14 +39,14 @@ static void expect_every_number(gdn2_dtype dtype) {
   pass(v, dtype, back, dtype, ALL);
   int finite = 0;
   for (unsigned i = 0; i < ALL; i++) {
-    const double want = width_decode(dtype, (uint16_t)i);
+    const double want = kept(width_decode(dtype, (uint16_t)i));
     finite += isfinite(want) && want != 0;
     if (!same_number((double)o[i], want))
       fail_msg("%s %#06x is read as %a, must be %a", width_dtype_name(dtype), i, (double)o[i], want);
     if (!same_number(width_decode(dtype, back[i]), want))
       fail_msg("%s %#06x comes back as %#06x", width_dtype_name(dtype), i, back[i]);
   }
-  assert_int_equal(finite, dtype == GDN2_BF16 ? 65536 - 2 * 128 - 2 : 65536 - 2 * 1024 - 2);
+  assert_int_equal(finite, dtype == GDN2_BF16 ? 65536 - 4 * 128 : 65536 - 2 * 1024 - 2); /* bfloat16 has 254 subnormal ones */
 }
 
 static void test_every_bf16(void **state) {
@@ -77,7 +81,7 @@ static void expect_every_gate(gdn2_dtype dtype) {
                                   .o = {o, GDN2_F32, {0}}};
   assert_int_equal(gdn2_forward(&args), GDN2_OK);
   for (unsigned i = 0; i < ALL; i++)
-    if (!same_number((double)o[i], width_decode(dtype, (uint16_t)i)))
+    if (!same_number((double)o[i], kept(width_decode(dtype, (uint16_t)i))))
       fail_msg("gate %s %#06x is read as %a", width_dtype_name(dtype), i, (double)o[i]);
 }
 
@@ -107,7 +111,8 @@ static void expect_rounded(gdn2_dtype dtype, const float *x, int64_t count) {
   pass(x, GDN2_F32, o, dtype, count);
   for (int64_t i = 0; i < count; i++) {
     const uint16_t want = width_encode(dtype, (double)x[i]);
-    const bool right = isnan(x[i]) ? isnan(width_decode(dtype, o[i])) : x[i] == 0 ? (o[i] & 0x7fff) == 0 : o[i] == want;
+    const bool zero = kept((double)x[i]) == 0;
+    const bool right = isnan(x[i]) ? isnan(width_decode(dtype, o[i])) : zero ? (o[i] & 0x7fff) == 0 : o[i] == want;
     if (!right)
       fail_msg("%s: %a (%.9g) is stored as %#06x, must be %#06x", width_dtype_name(dtype), (double)x[i], (double)x[i], o[i],
                want);
@@ -157,7 +162,7 @@ static void test_floats_pass(void **state) {
   }
   pass(x, GDN2_F32, o, GDN2_F32, ALL);
   for (int i = 0; i < ALL; i++)
-    if (!same_number((double)o[i], (double)x[i])) fail_msg("%a becomes %a", (double)x[i], (double)o[i]);
+    if (!same_number((double)o[i], kept((double)x[i]))) fail_msg("%a becomes %a", (double)x[i], (double)o[i]);
 }
 
 /* ---- The tests' own arithmetic, by known numbers ---- */

@@ -27,10 +27,10 @@ static double decay_of(const width_case *c, double A_log, double x) {
   return c->decay == GDN2_DECAY_SOFTPLUS ? -exp(A_log) * softplus(x) : c->lower_bound * sigmoid(exp(A_log) * x);
 }
 
-/* g to about four roundings, and so e^g to |g| times as much. Below the normal numbers, one unit there. */
+/* g to about four roundings, and so e^g to |g| times as much. Below the normal numbers there is nothing. */
 static void expect_decay(double got, double g, const char *which, double A_log, double x) {
   const double want = exp(g);
-  if (!(fabs(got - want) <= (5e-7 * fabs(g) + 2e-7) * want + 0x1p-148))
+  if (!(fabs(got - want) <= (5e-7 * fabs(g) + 2e-7) * want + 0x1p-126))
     fail_msg("%s, A_log %g, x %g: decay %.9g, must be %.9g (g = %.9g)", which, A_log, x, got, want, g);
 }
 
