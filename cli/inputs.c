@@ -211,6 +211,20 @@ static int check_tensors(inputs *x) {
   return code ? code : check_limits(&x->n);
 }
 
+/* ---- Opening -------------------------------------------------------------------------------------------------------------- */
+
+/* Options that finish an input must have that input. */
+static int check_options(const settings *s) {
+  const rule *r = &rules[s->rule];
+  int bounded = s->decay == GDN2_DECAY_BOUNDED, beta = (r->needs & BIT(IN_BETA)) != 0;
+  if (s->decay && !(r->needs & BIT(IN_G))) return cli_wrong_use("--decay: rule %s has no g", r->name);
+  if (s->erase && !beta && !(r->needs & BIT(IN_B))) return cli_wrong_use("--erase: rule %s has no erase gate", r->name);
+  if (s->write && !beta && !(r->needs & BIT(IN_W))) return cli_wrong_use("--write: rule %s has no write gate", r->name);
+  if (!bounded && options_given(s, "lower-bound")) return cli_wrong_use("--lower-bound needs --decay bounded");
+  if (bounded && !(s->lower_bound < 0)) return cli_wrong_use("--decay bounded needs --lower-bound X, X below 0");
+  return DONE;
+}
+
 /* The seed's pipeline is float32. */
 static int all_float64(const inputs *x, const settings *s) {
   for (int id = 0; id < INPUTS; id++)
@@ -222,7 +236,8 @@ int inputs_open(inputs *x, const settings *s, int gradients) {
   *x = inputs_plain(&rules[s->rule]);
   unsigned wanted =
       x->rule->needs | OPTIONAL | (gradients ? GRADIENTS : 0) | (s->decay ? RAW : 0) | (s->varlen ? BIT(IN_CU_SEQLENS) : 0);
-  int code = open_container(x, s, wanted);
+  int code = check_options(s);
+  if (!code) code = open_container(x, s, wanted);
   if (!code) code = open_arrays(x, s, wanted);
   if (!code) code = check_presence(x, s);
   x->f64 = all_float64(x, s);

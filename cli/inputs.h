@@ -39,8 +39,8 @@ typedef struct inputs {
   void *data[INPUTS]; /* contiguous float or double; NULL: absent */
 } inputs;
 
-/* Opens the files and checks names, element types and shapes; no data yet. gradients: the gradients of the outputs are wanted.
- * Returns an exit code, its sentence printed. */
+/* Checks the options that finish an input, opens the files and checks names, element types and shapes; no data yet. gradients:
+ * the gradients of the outputs are wanted. Returns an exit code, its sentence printed. */
 int inputs_open(inputs *x, const settings *s, int gradients);
 /* Reads the data and closes the files. */
 int inputs_read(inputs *x);

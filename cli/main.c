@@ -24,10 +24,12 @@ static const struct verb {
      "Reads q, k, v and the gates of a rule from .npy files or from one .safetensors file, computes o and h_final\n"
      "and, with --backward, the gradients dq dk dv dg db dw dh0 (dbeta where the rule has beta), and writes them to --out.\n",
      NULL, ""},
-    {"check", VERB_CHECK, verb_check, "the same tensors through the engine and a float64 oracle; a table of errors",
-     "Compares o, h_final and the gradients with the float64 recurrence. The gradients are compared with --backward, or when\n"
-     "do or dh_final is given; when neither is, both are made from fixed seeds. Fails when a relative error is above 1e-6\n"
-     "(o, h_final) or 2e-6 (gradients).\n",
+    {"check", VERB_CHECK, verb_check, "the same tensors through the engine and a float64 reference; a table of errors",
+     "Compares o, h_final and the gradients with the float64 recurrence: of an oracle that shares no code with the library, or,\n"
+     "with grouped heads, --varlen, --decay, --erase, --write or --qk-l2norm, of the library's own float64 path. The gradients\n"
+     "are compared with --backward, or when do or dh_final is given; when neither is, both are made from fixed seeds. Fails "
+     "when\n"
+     "a relative error is above 1e-6 (o, h_final) or 2e-6 (gradients).\n",
      NULL, ""},
     {"bench", VERB_BENCH, verb_bench, "how fast, beside the measured peak of the machine",
      "Measures operations on inputs like a trained layer's, in turns with a loop of multiply-adds in registers. Options that "

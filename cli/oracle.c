@@ -90,7 +90,7 @@ static void free_arrays(arrays *a) {
 
 /* ---- Comparison ----------------------------------------------------------------------------------------------------------- */
 
-static void compare_one(comparison *c, int64_t index, double computed, double reference) {
+void comparison_add(comparison *c, int64_t index, double computed, double reference) {
   c->count++;
   if (!isfinite(computed) || !isfinite(reference)) {
     /* The first of them is the worst of all. */
@@ -126,8 +126,8 @@ static void compare_output(const work *w, const arrays *a, int id, const slice *
     for (int64_t h = 0; h < part->H; h++) {
       int64_t start = row_start(n, r, part, t, h), row = t * part->H + h;
       for (int64_t i = 0; i < r.length; i++)
-        compare_one(&w->c[id], start + i, inputs_number(w->e->x, data, start + i),
-                    reference_at(a, n, id, !axes[3], row, row * r.length + i));
+        comparison_add(&w->c[id], start + i, inputs_number(w->e->x, data, start + i),
+                       reference_at(a, n, id, !axes[3], row, row * r.length + i));
     }
 }
 
@@ -165,12 +165,22 @@ static int compare_slice(void *context, const slice *part) {
   return failed ? cli_failed("not enough memory for the oracle") : DONE;
 }
 
-int oracle_compare(const engine *e, comparison *c, oracle_times *t) {
+static int compare_with_ref(const engine *e, comparison *c, oracle_times *t) {
   work w = {e, c, t};
-  for (int id = 0; id < OUTPUTS; id++) c[id] = (comparison){0};
-  *t = (oracle_times){0, 0};
   progress bar = progress_start(e->s->progress, "oracle", (double)e->x->n.B * (double)e->x->n.H);
   int code = slices_run(&e->x->n, e->threads, compare_slice, &w, &bar, 1);
   progress_end(&bar);
   return code;
+}
+
+/* ---- Which oracle --------------------------------------------------------------------------------------------------------- */
+
+int oracle_is_library(const inputs *x, const settings *s) {
+  return x->n.HV != x->n.H || s->varlen || s->decay || s->erase || s->write || s->qk_l2norm;
+}
+
+int oracle_compare(const engine *e, comparison *c, oracle_times *t) {
+  for (int id = 0; id < OUTPUTS; id++) c[id] = (comparison){0};
+  *t = (oracle_times){0, 0};
+  return oracle_is_library(e->x, e->s) ? oracle_library_compare(e, c, t) : compare_with_ref(e, c, t);
 }

@@ -8,18 +8,6 @@ static const char *const seed_options[] = {"bt", "bc", "mb", "clip", "wy-eps"};
 
 static const char *const raw_options[] = {"decay", "lower-bound", "erase", "write", "qk-l2norm", "map", "varlen"};
 
-/* Options that finish an input must have that input. */
-static int check_raw(const settings *s) {
-  const rule *r = &rules[s->rule];
-  int bounded = s->decay == GDN2_DECAY_BOUNDED, beta = r->needs >> IN_BETA & 1;
-  if (s->decay && !(r->needs >> IN_G & 1)) return cli_wrong_use("--decay: rule %s has no g", r->name);
-  if (s->erase && !beta && !(r->needs >> IN_B & 1)) return cli_wrong_use("--erase: rule %s has no erase gate", r->name);
-  if (s->write && !beta && !(r->needs >> IN_W & 1)) return cli_wrong_use("--write: rule %s has no write gate", r->name);
-  if (!bounded && options_given(s, "lower-bound")) return cli_wrong_use("--lower-bound needs --decay bounded");
-  if (bounded && !(s->lower_bound < 0)) return cli_wrong_use("--decay bounded needs --lower-bound X, X below 0");
-  return DONE;
-}
-
 static int check_use(const settings *s) {
   int seed = s->semantics == SEMANTICS_SEED;
   for (size_t i = 0; i < sizeof seed_options / sizeof *seed_options; i++)
@@ -27,7 +15,7 @@ static int check_use(const settings *s) {
   if (seed && s->rule) return cli_wrong_use("--semantics seed has the rule gdn2 only, not %s", rules[s->rule].name);
   for (size_t i = 0; i < sizeof raw_options / sizeof *raw_options; i++)
     if (seed && options_given(s, raw_options[i])) return cli_wrong_use("--semantics seed does not take --%s", raw_options[i]);
-  return check_raw(s);
+  return DONE;
 }
 
 static int check_gradients(const inputs *x, const settings *s) {

@@ -9,6 +9,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
+from check_table import rows
 from safetensors.numpy import load_file, save_file
 from token_loop import RULES, assert_close, forward, gradients, relative_error, sample
 
@@ -154,7 +155,7 @@ def test_float64_inputs_are_computed_in_float64(gdn2, tmp_path, rule, progress):
         assert relative_error(y[name], value) < 1e-14, name
     single = run(gdn2, tmp_path, {name: value.astype(np.float32) for name, value in x.items()}, "--rule", rule)
     assert single["o"].dtype == np.float32 and relative_error(single["o"], wanted["o"]) > 1e-9
-    assert "float64" in done(check(gdn2, tmp_path, x, "--rule", rule)).stdout
+    assert ", float64\n" in done(check(gdn2, tmp_path, x, "--rule", rule)).stdout
     for name, (_, error, _, bound, verdict) in rows(check(gdn2, tmp_path, x, "--rule", rule, "--backward")).items():
         assert error < bound == 1e-13 and verdict == "yes", name
 
@@ -238,16 +239,6 @@ def test_edges_of_sizes(gdn2, tmp_path, sizes):
 # ---- check ------------------------------------------------------------------------------------------------------------------
 
 
-def rows(result):
-    """{tensor: (reference, error, max error, bound, verdict)} of the table."""
-    found = {}
-    for line in result.stdout.splitlines():
-        m = re.fullmatch(r"(\w+) +(\S+) +(\S+) +(\S+) +(\d+e-\d+)  (.+)", line)
-        if m:
-            found[m[1]] = (*map(float, m.groups()[1:5]), m[6])
-    return found
-
-
 def check(gdn2, folder, x, *more):
     save_file(x, folder / "in.safetensors")
     return gdn2("check", "--in", folder / "in.safetensors", *more)
@@ -259,6 +250,7 @@ def test_check_agrees(gdn2, tmp_path, rule):
     result = done(check(gdn2, tmp_path, x, "--rule", rule))
     table, wanted = rows(result), forward(x, rule)[0] | gradients(x, rule)
     assert set(table) == set(wanted)
+    assert "reference: the float64 oracle" in result.stdout
     for name, (size, error, worst, bound, verdict) in table.items():
         assert size == pytest.approx(np.linalg.norm(wanted[name]), rel=1e-4), name
         assert 0 < error <= bound == (1e-6 if name in ("o", "h_final") else 2e-6)
