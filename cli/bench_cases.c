@@ -169,13 +169,14 @@ static int add_choice(bench_cases *cases, const lists *l, const int64_t *chosen,
                                                                         : usual;
   int64_t x[BENCH_LISTS];
   for (int i = 0; i < BENCH_LISTS; i++) x[i] = !l->of[i] && special[i] ? special[i] : chosen[i];
-  bench_case c = {.op = (bench_op)x[BENCH_OP],
-                  .rule = &rules[x[BENCH_RULE]],
-                  .dtype = (gdn2_dtype)x[BENCH_DTYPE],
-                  .n = {x[BENCH_B], x[BENCH_T], x[BENCH_H], x[BENCH_K], x[BENCH_V] ? x[BENCH_V] : x[BENCH_K]},
-                  .HV = x[BENCH_HV] ? x[BENCH_HV] : x[BENCH_H],
-                  .threads = gdn2_threads((int)x[BENCH_THREADS]),
-                  .isa = (gdn2_isa)x[BENCH_ISA]};
+  bench_case c = {
+      .op = (bench_op)x[BENCH_OP],
+      .rule = &rules[x[BENCH_RULE]],
+      .dtype = (gdn2_dtype)x[BENCH_DTYPE],
+      .n = {.B = x[BENCH_B], .T = x[BENCH_T], .H = x[BENCH_H], .K = x[BENCH_K], .V = x[BENCH_V] ? x[BENCH_V] : x[BENCH_K]},
+      .HV = x[BENCH_HV] ? x[BENCH_HV] : x[BENCH_H],
+      .threads = gdn2_threads((int)x[BENCH_THREADS]),
+      .isa = (gdn2_isa)x[BENCH_ISA]};
   if (from_set && cannot_run(&c)) return DONE;
   int code = check_case(&c);
   if (!code) code = engine_code(gdn2_isa_choose(c.isa, &c.isa));
