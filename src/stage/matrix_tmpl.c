@@ -15,7 +15,7 @@ typedef enum { PRODUCT_SET, PRODUCT_ADD, PRODUCT_SUB, PRODUCT_DECAY } product_ki
 #define NARROW_ROWS 8
 #define MOST_ROWS (TILE_ROWS > NARROW_ROWS ? TILE_ROWS : NARROW_ROWS)
 
-/* One step of a tile: c += A[., p] B[p, .]. */
+/* One step of a tile: c += A[., p] B[p, .]. A4: row 4 of A, so that eight rows need no more than four offsets. */
 INLINE void product_step(product_kind kind, int rows, int vecs, int tail, const float *A, const float *A4, ptrdiff_t a_row,
                          const float *B, vf c[MOST_ROWS][TILE_VECS]) {
   vf b[TILE_VECS];
@@ -56,7 +56,9 @@ INLINE void product_tile(product_kind kind, gdn2_ahead *ahead, int rows, int vec
       if (kind == PRODUCT_DECAY) c[i][j] = v_mul(v_set1(decay[i]), c[i][j]);
     }
   }
-  const float *A4 = A + 4 * a_row;
+  const float *A4 = rows > 4 ? A + 4 * a_row : A;
+  /* Without this the compiler sees through A4 and makes the offsets of all tiles at once, more than it has registers for: it then
+   * keeps some in vector registers, and fetching them takes the multiply-adds' time. */
   __asm__ volatile("" : "+r"(A4), "+r"(a_row));
   int p = 0;
   if (ahead)
