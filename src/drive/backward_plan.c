@@ -1,7 +1,7 @@
 #include "drive/backward_plan.h"
 
 /* Chunks of a segment. A replayed chunk takes about twice a state's memory, and a segment of them should stay in the second-level
- * cache; the states between segments take as much memory as a tensor of K channels. */
+ * cache; the states between segments take as much memory as a tensor of K channels at V = 128. */
 #define DEFAULT_SEGMENT 8
 /* Blocks of sequences, where partial sums are kept for each: few, so that they stay small, and enough for many threads. */
 #define MOST_BLOCKS 64
