@@ -13,7 +13,6 @@
 #define MOST_BLOCKS 64
 
 static int64_t at_most(int64_t x, int64_t limit) { return x < limit ? x : limit; }
-static int64_t ceil_div(int64_t x, int64_t y) { return (x + y - 1) / y; }
 
 /* Tokens of a segment, no more than there are: the caller's chunks, or the root of the length, rounded up; 1 at least. */
 static int64_t segment_of(const gdn2_backward_call *call, int64_t length) {
@@ -68,9 +67,9 @@ static backward_slot lay_slot(gdn2_arena *arena, const backward_work *w) {
 static backward_work plan(const gdn2_backward_call *call, char *workspace, size_t *bytes) {
   const gdn2_call *in = &call->in;
   backward_work w = {.call = call, .segment = segment_of(call, gdn2_longest(in)), .g_heads = gdn2_g_heads(in)};
-  w.segments = ceil_div(gdn2_longest(in), w.segment);
-  w.per_block = in->N > 0 ? ceil_div(in->N, MOST_BLOCKS) : 1;
-  w.blocks = ceil_div(in->N, w.per_block);
+  w.segments = gdn2_ceil_div(gdn2_longest(in), w.segment);
+  w.per_block = in->N > 0 ? gdn2_ceil_div(in->N, MOST_BLOCKS) : 1;
+  w.blocks = gdn2_ceil_div(in->N, w.per_block);
   w.workers = (int)at_most(in->threads, w.blocks * in->H);
   w.want_states = call->dq.data || call->dk.data || call->dg.data || call->db.data || want_sums(call);
   gdn2_arena arena = {workspace, 0}, measure = {NULL, 0};
@@ -167,7 +166,7 @@ static void walk_back(head_walk *w) {
   const int64_t K = w->head.K, V = w->head.V, length = w->at.length;
   gdn2_double_state_load(&call->dh_final, w->at.sequence, w->j, K, V, w->slot.dS);
   if (w->work->want_states) keep_checkpoints(w);
-  for (int64_t segment = ceil_div(length, w->segment) - 1; segment >= 0; segment--) {
+  for (int64_t segment = gdn2_ceil_div(length, w->segment) - 1; segment >= 0; segment--) {
     const int64_t first = segment * w->segment, count = at_most(length - first, w->segment);
     if (w->work->want_states) replay(w, first, count);
     for (int64_t i = count - 1; i >= 0; i--) token_back(w, first + i, i);

@@ -199,7 +199,7 @@ static gdn2_decay_sums sums_of(const backward_work *work, int64_t block, int64_t
 /* The rows that a chunk's way back reads and writes; those that wait are at hand. */
 static gdn2_ahead reverse_rows(gdn2_shape s, const segment_walk *g) {
   const gdn2_wait wait = g->out.wait;
-  gdn2_ahead ahead = {.rest = s.K * s.V >= 96 * 96 ? 12 : 4};
+  gdn2_ahead ahead = gdn2_ahead_new(s, 4, 12);
   gdn2_ahead_add(&ahead, g->d_o, s.V);
   gdn2_ahead_add(&ahead, g->head.b, s.K);
   if (!wait.dq) gdn2_ahead_add_out(&ahead, g->out.dq, s.K);

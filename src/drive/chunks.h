@@ -55,8 +55,13 @@ static inline int64_t gdn2_group_of(const gdn2_call *call, int64_t sequences, in
 }
 
 /* Chunks start at multiples of GDN2_CHUNK; the last one may be shorter. */
-static inline int64_t gdn2_chunk_count(int64_t T) { return T / GDN2_CHUNK + (T % GDN2_CHUNK != 0); }
+static inline int64_t gdn2_chunk_count(int64_t T) { return gdn2_ceil_div(T, GDN2_CHUNK); }
 static inline int gdn2_chunk_length(int64_t T, int64_t t0) { return (int)(T - t0 < GDN2_CHUNK ? T - t0 : GDN2_CHUNK); }
+
+/* A product takes K V steps and there are K + V numbers to fetch: the smaller the head, the more of them a step. */
+static inline gdn2_ahead gdn2_ahead_new(gdn2_shape s, int rest_of_small, int rest_of_large) {
+  return (gdn2_ahead){.rest = s.K * s.V >= 96 * 96 ? rest_of_large : rest_of_small};
+}
 
 static inline void gdn2_ahead_add(gdn2_ahead *ahead, gdn2_rows rows, int width) {
   if (!rows.at || !rows.channel) return;
@@ -73,8 +78,7 @@ static inline void gdn2_ahead_add_out(gdn2_ahead *ahead, gdn2_rows_out rows, int
 
 /* A head's rows, and those of o where the forward writes it. */
 static inline gdn2_ahead gdn2_ahead_of(gdn2_shape s, const gdn2_head *head, gdn2_rows_out o) {
-  /* A product takes K V steps and there are K + V numbers to fetch: the smaller the head, the more of them a step. */
-  gdn2_ahead ahead = {.rest = s.K * s.V >= 96 * 96 ? 4 : 0};
+  gdn2_ahead ahead = gdn2_ahead_new(s, 0, 4);
   gdn2_ahead_add(&ahead, head->g, s.K);
   gdn2_ahead_add(&ahead, head->k, s.K);
   gdn2_ahead_add(&ahead, head->b, s.K);

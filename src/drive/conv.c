@@ -10,14 +10,13 @@
 
 static int64_t least(int64_t x, int64_t y) { return x < y ? x : y; }
 static int64_t most(int64_t x, int64_t y) { return x > y ? x : y; }
-static int64_t ceil_div(int64_t x, int64_t y) { return x / y + (x % y != 0); }
 
 /* Where sequence n begins among the tokens of all sequences; of n = N: how many there are. */
 static int64_t start_of(const gdn2_call *in, int64_t n) { return in->cu_seqlens ? gdn2_offset(in, n) : n * in->T; }
 
 /* At least one, so that the states of empty sequences have a window. */
-static int64_t windows_of(const gdn2_call *in) { return most(1, ceil_div(start_of(in, in->N), WINDOW)); }
-static int64_t panels_of(const gdn2_conv_call *call) { return ceil_div(call->D, GDN2_CONV_PANEL); }
+static int64_t windows_of(const gdn2_call *in) { return most(1, gdn2_ceil_div(start_of(in, in->N), WINDOW)); }
+static int64_t panels_of(const gdn2_conv_call *call) { return gdn2_ceil_div(call->D, GDN2_CONV_PANEL); }
 
 /* The first sequence that begins at `place` or behind it. */
 static int64_t first_from(const gdn2_call *in, int64_t place) {

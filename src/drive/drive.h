@@ -7,7 +7,7 @@
 /* No panel of value channels is narrower, unless V is. */
 #define GDN2_NARROWEST 32
 
-static inline int64_t gdn2_ceil_div(int64_t x, int64_t y) { return (x + y - 1) / y; }
+static inline int64_t gdn2_ceil_div(int64_t x, int64_t y) { return x / y + (x % y != 0); }
 
 /* A validated call: every view fits the sizes. */
 typedef struct gdn2_call {

@@ -1,5 +1,6 @@
 /* The norm's schedule: rows in the order [batch, time, head] are cut into blocks, a task each; the sums for the weight are made
  * block by block, and these are added in order. */
+#include "drive/drive.h"
 #include "drive/norm.h"
 #include "base/arena.h"
 #include "base/par_for.h"
@@ -13,7 +14,6 @@
 
 static int64_t least(int64_t x, int64_t y) { return x < y ? x : y; }
 static int64_t most(int64_t x, int64_t y) { return x > y ? x : y; }
-static int64_t ceil_div(int64_t x, int64_t y) { return x / y + (x % y != 0); }
 static int64_t rows_of(const gdn2_norm_call *call) { return call->B * call->T * call->H; }
 
 static gdn2_norm_rule rule_of(const gdn2_norm_call *call) {
@@ -73,7 +73,7 @@ static void forward_task(void *context, int64_t task, int worker) {
 void gdn2_drive_norm_forward(const gdn2_norm_forward_call *call) {
   gdn2_norm_forward_call copy = *call;
   if (!call->y.data) return;
-  gdn2_par_for(call->in.threads, ceil_div(rows_of(&call->in), forward_rows(&call->in)), forward_task, &copy);
+  gdn2_par_for(call->in.threads, gdn2_ceil_div(rows_of(&call->in), forward_rows(&call->in)), forward_task, &copy);
 }
 
 /* ---- Backward ------------------------------------------------------------------------------------------------------------- */
@@ -86,9 +86,11 @@ typedef struct {
 } backward_work;
 
 static int64_t backward_rows(const gdn2_norm_call *call) { return most(BACKWARD_ROWS, BACKWARD_BLOCK / call->D); }
-static int64_t blocks_of(const gdn2_norm_call *call) { return ceil_div(rows_of(call), backward_rows(call)); }
+static int64_t blocks_of(const gdn2_norm_call *call) { return gdn2_ceil_div(rows_of(call), backward_rows(call)); }
 static int64_t number_size(const gdn2_norm_call *call) { return call->f64 ? 8 : 4; }
-static int64_t row_bytes(const gdn2_norm_call *call) { return ceil_div(call->D * number_size(call), GDN2_ALIGN) * GDN2_ALIGN; }
+static int64_t row_bytes(const gdn2_norm_call *call) {
+  return gdn2_ceil_div(call->D * number_size(call), GDN2_ALIGN) * GDN2_ALIGN;
+}
 
 size_t gdn2_norm_backward_bytes(const gdn2_norm_backward_call *call) {
   const int64_t blocks = call->dweight.data ? blocks_of(&call->in) : 0;
@@ -130,5 +132,5 @@ void gdn2_drive_norm_backward(const gdn2_norm_backward_call *call, void *workspa
   backward_work work = {.call = call, .scratch = workspace, .row_bytes = row_bytes(in)};
   if (call->dweight.data) work.sums = work.scratch + work.row_bytes * in->threads;
   gdn2_par_for(in->threads, blocks_of(in), backward_task, &work);
-  if (work.sums) gdn2_par_for(in->threads, ceil_div(in->D, PANEL), total_task, &work);
+  if (work.sums) gdn2_par_for(in->threads, gdn2_ceil_div(in->D, PANEL), total_task, &work);
 }

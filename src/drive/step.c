@@ -13,7 +13,6 @@
 #define RUNS 16
 
 static int64_t at_most(int64_t x, int64_t limit) { return x < limit ? x : limit; }
-static int64_t ceil_div(int64_t x, int64_t y) { return (x + y - 1) / y; }
 
 typedef struct {
   const gdn2_step_call *call;
@@ -131,10 +130,10 @@ void gdn2_drive_step(const gdn2_step_call *call) {
   plan.from = one_moment(from.at, call->from.dtype, call->from.stride);
   plan.to = one_moment(call->to.data, call->to.dtype, call->to.stride);
   if (heads > 0) {
-    if (heads < threads && in->V > PANEL) plan.panels = ceil_div(in->V, PANEL), plan.width = PANEL;
+    if (heads < threads && in->V > PANEL) plan.panels = gdn2_ceil_div(in->V, PANEL), plan.width = PANEL;
     plan.units = heads * plan.panels;
-    plan.run = threads > 1 ? ceil_div(plan.units, (int64_t)threads * RUNS) : plan.units;
-    gdn2_par_for(threads > 1 ? threads : 1, ceil_div(plan.units, plan.run), run_task, &plan);
+    plan.run = threads > 1 ? gdn2_ceil_div(plan.units, (int64_t)threads * RUNS) : plan.units;
+    gdn2_par_for(threads > 1 ? threads : 1, gdn2_ceil_div(plan.units, plan.run), run_task, &plan);
   }
   gdn2_clear_rest(in, &call->o, in->HV, in->V);
 }

@@ -7,13 +7,7 @@
 /* Grouped heads, raw inputs; packed: sequences of several lengths. */
 static gradient_case large(bool is_packed, int64_t T) {
   static const int64_t cu[] = {0, 17, 30, 30, 400};
-  width_case c = width_new(300, is_packed ? 1 : 3, T, 2, 6, 8, 7);
-  width_make_key_gate(&c, W_G);
-  width_make_raw_decay(&c, GDN2_DECAY_SOFTPLUS, 301);
-  width_make_raw_gates(&c, GDN2_GATE_TWO_SIGMOID, GDN2_GATE_SIGMOID, 302);
-  c.l2norm = true;
-  if (is_packed) width_cut(&c, cu, 4, 303);
-  return gradient_of(c, 304);
+  return gradient_with_options(300, is_packed ? 1 : 3, T, 8, 7, is_packed ? cu : NULL, 4);
 }
 
 static size_t bytes_of(const gradient_case *x, int64_t every, int threads) {

@@ -6,13 +6,7 @@ static const int64_t lengths_of_packed[] = {0, 17, 30, 30, 130, 290};
 
 /* Grouped heads, raw inputs; packed: sequences of several lengths, one of them empty. */
 static gradient_case options(bool is_packed) {
-  width_case c = width_new(700, is_packed ? 1 : 2, 300, 2, 6, 19, 21);
-  width_make_key_gate(&c, W_G);
-  width_make_raw_decay(&c, GDN2_DECAY_SOFTPLUS, 701);
-  width_make_raw_gates(&c, GDN2_GATE_TWO_SIGMOID, GDN2_GATE_SIGMOID, 702);
-  c.l2norm = true;
-  if (is_packed) width_cut(&c, lengths_of_packed, 5, 703);
-  return gradient_of(c, 704);
+  return gradient_with_options(700, is_packed ? 1 : 2, 300, 19, 21, is_packed ? lengths_of_packed : NULL, 5);
 }
 
 /* The forward's snapshots, every so many tokens. */

@@ -18,6 +18,8 @@ typedef struct gradient_case {
 
 /* The problem with normal d_o and dh_final. Options are set before, types by gradient_set_type. */
 gradient_case gradient_of(width_case c, uint64_t seed);
+/* One with every option: two key heads and six value heads, raw gates, the L2 norm; cu: NULL, or N sequences. */
+gradient_case gradient_with_options(uint64_t seed, int64_t B, int64_t T, int64_t K, int64_t V, const int64_t *cu, int64_t N);
 /* Of q, k, v, g, b, w and d_o. */
 void gradient_set_type(gradient_case *x, gdn2_dtype type);
 /* Is it wanted, and is there such a gradient? */

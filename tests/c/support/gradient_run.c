@@ -20,6 +20,16 @@ gradient_case gradient_of(width_case c, uint64_t seed) {
   return x;
 }
 
+gradient_case gradient_with_options(uint64_t seed, int64_t B, int64_t T, int64_t K, int64_t V, const int64_t *cu, int64_t N) {
+  width_case c = width_new(seed, B, T, 2, 6, K, V);
+  width_make_key_gate(&c, W_G);
+  width_make_raw_decay(&c, GDN2_DECAY_SOFTPLUS, seed + 1);
+  width_make_raw_gates(&c, GDN2_GATE_TWO_SIGMOID, GDN2_GATE_SIGMOID, seed + 2);
+  c.l2norm = true;
+  if (cu) width_cut(&c, cu, N, seed + 3);
+  return gradient_of(c, seed + 4);
+}
+
 void gradient_set_type(gradient_case *x, gdn2_dtype type) {
   width_set_dtypes(&x->c, type);
   x->d_o_type = type;
