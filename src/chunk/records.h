@@ -15,14 +15,15 @@
 /* Rows of the state that the backward multiplies at a time: the product stays in the first-level cache until it is transposed. */
 #define GDN2_PANEL 32
 
-/* Sizes of one head. */
+/* Sizes of one head. Sp: floats from row to row of a state at work, an odd number of cache lines: the rows of a panel of columns
+ * then lie in all sets of the first-level cache, not in half of them over and over. */
 typedef struct gdn2_shape {
-  int K, V, Kp, Vp;
+  int K, V, Kp, Vp, Sp;
 } gdn2_shape;
 
 static inline gdn2_shape gdn2_shape_of(int64_t K, int64_t V) {
-  const int k = (int)K, v = (int)V;
-  return (gdn2_shape){k, v, (k + GDN2_PAD - 1) / GDN2_PAD * GDN2_PAD, (v + GDN2_PAD - 1) / GDN2_PAD * GDN2_PAD};
+  const int k = (int)K, v = (int)V, Kp = (k + GDN2_PAD - 1) / GDN2_PAD * GDN2_PAD, Vp = (v + GDN2_PAD - 1) / GDN2_PAD * GDN2_PAD;
+  return (gdn2_shape){k, v, Kp, Vp, Vp | GDN2_PAD};
 }
 
 /* How the gates of a head come about: given, or from raw input. */

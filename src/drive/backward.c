@@ -33,8 +33,7 @@ typedef struct {
   gdn2_head head;
   gdn2_rows d_o;
   gdn2_head_grad out;
-  float *dS;       /* behind the chunk at hand */
-  const float *S0; /* before the segment */
+  float *dS; /* behind the chunk at hand */
   int64_t first, count;
   gdn2_ahead forward, reverse; /* the rows that a chunk's replay reads; that its way back reads and writes */
   int wants_keys;              /* any of dq dk dg db */
@@ -47,12 +46,14 @@ static float *replay_record(const sequence_walk *w, int64_t index, gdn2_chunk *c
   return S0;
 }
 
-static size_t state_size(const sequence_walk *w) { return (size_t)w->s.Kp * (size_t)w->s.Vp; }
+static float *state_gradient(const sequence_walk *w, int64_t place) {
+  return w->slot.dS + (size_t)place * (size_t)w->s.Kp * (size_t)w->s.Sp;
+}
 
-static float *state_gradient(const sequence_walk *w, int64_t place) { return w->slot.dS + (size_t)place * state_size(w); }
-
-static float *checkpoint(const sequence_walk *w, int64_t place, int64_t segment) {
-  return w->slot.checkpoints + (size_t)(place * w->segments.count + segment) * state_size(w);
+/* Of a segment that is not the first. */
+static gdn2_state_out checkpoint(const sequence_walk *w, int64_t place, int64_t segment) {
+  const size_t state = (size_t)w->s.K * (size_t)w->s.V;
+  return (gdn2_state_out){w->slot.checkpoints + (size_t)(place * (w->segments.count - 1) + segment - 1) * state, w->s.V, 1};
 }
 
 static int64_t unit_head(const backward_work *work, int64_t unit, int64_t i) {
@@ -69,52 +70,53 @@ static int64_t g_head(const backward_work *work, int64_t j) {
 
 /* ---- The forward: kept states, and a segment again ---- */
 
-/* One segment of the head at a place, from its checkpoint to the next one. */
-static void pass_segment(const sequence_walk *w, int64_t place, int64_t segment) {
-  const gdn2_call *in = &w->call->in;
-  const gdn2_head head = gdn2_head_of(in, w->at, value_head(w, place));
-  const gdn2_ahead rows = gdn2_ahead_of(w->s, &head, (gdn2_rows_out){.at = NULL});
-  gdn2_chunk c = w->slot.passing, unused;
-  float *S = replay_record(w, 0, &unused);
-  const float *from = checkpoint(w, place, segment);
-  for (int64_t x = 0; x < w->segments.length; x++) {
-    const int64_t t0 = (segment * w->segments.length + x) * GDN2_CHUNK;
-    gdn2_ahead next = gdn2_ahead_from(rows, w->at.length, t0 + GDN2_CHUNK);
-    (void)gdn2_chunk_forward(in, w->s, &head, w->at.length, t0, 0, from, NULL, &next, &c);
-    float *to = x == w->segments.length - 1 ? checkpoint(w, place, segment + 1) : S;
-    gdn2_chunk_state(in, w->s, &c, from, to, &next);
-    from = to;
-  }
-}
-
-/* The states at the start of every segment, where the forward has not kept them. */
-static void keep_checkpoints(const sequence_walk *w) {
-  const gdn2_call *in = &w->call->in;
-  for (int64_t place = 0; place < w->places && w->segments.count > 0; place++)
-    in->table->exact.state_load(w->s, gdn2_view_state(&in->h0, w->at.sequence, value_head(w, place)), checkpoint(w, place, 0));
-  for (int64_t segment = 0; segment + 1 < w->segments.count; segment++)
-    for (int64_t place = 0; place < w->places; place++) pass_segment(w, place, segment);
-}
-
-/* The state before a segment: a checkpoint; or h0 or a snapshot, in the first record's place. */
-static const float *state_before(const sequence_walk *w, int64_t place, int64_t segment) {
+/* The state before a segment: a checkpoint, or a snapshot, or h0; in the first record's place. */
+static float *state_before(const sequence_walk *w, int64_t place, int64_t segment) {
   const gdn2_backward_call *call = w->call;
-  if (!call->snapshots.data) return checkpoint(w, place, segment);
   const int64_t j = value_head(w, place);
   gdn2_chunk unused;
   float *S = replay_record(w, 0, &unused);
-  const gdn2_state from = segment == 0 ? gdn2_view_state(&call->in.h0, w->at.sequence, j)
-                                       : gdn2_snapshot_state(&call->snapshots, w->at.sequence, segment - 1, j);
+  gdn2_state from;
+  if (segment == 0) {
+    from = gdn2_view_state(&call->in.h0, w->at.sequence, j);
+  } else if (call->snapshots.data) {
+    from = gdn2_snapshot_state(&call->snapshots, w->at.sequence, segment - 1, j);
+  } else {
+    const gdn2_state_out kept = checkpoint(w, place, segment);
+    from = (gdn2_state){kept.at, kept.key_step, kept.value_step};
+  }
   call->in.table->exact.state_load(w->s, from, S);
   return S;
 }
 
-/* Chunk `first + x` of the sequence into record x, with the state before each. */
+/* One segment of the head at a place, to the next one's checkpoint. */
+static void pass_segment(const sequence_walk *w, int64_t place, int64_t segment) {
+  const gdn2_call *in = &w->call->in;
+  const gdn2_head head = gdn2_head_of(in, w->at, value_head(w, place));
+  const gdn2_ahead rows = gdn2_ahead_of(w->s, &head, (gdn2_rows_out){.at = NULL});
+  gdn2_chunk c = w->slot.passing;
+  float *S = state_before(w, place, segment);
+  for (int64_t x = 0; x < w->segments.length; x++) {
+    const int64_t t0 = (segment * w->segments.length + x) * GDN2_CHUNK;
+    gdn2_ahead next = gdn2_ahead_from(rows, w->at.length, t0 + GDN2_CHUNK);
+    (void)gdn2_chunk_forward(in, w->s, &head, w->at.length, t0, 0, S, NULL, &next, &c);
+    gdn2_chunk_state(in, w->s, &c, S, S, &next);
+  }
+  in->table->exact.state_store(w->s, S, checkpoint(w, place, segment + 1));
+}
+
+/* The states at the start of every segment but the first, where the forward has not kept them. */
+static void keep_checkpoints(const sequence_walk *w) {
+  for (int64_t segment = 0; segment + 1 < w->segments.count; segment++)
+    for (int64_t place = 0; place < w->places; place++) pass_segment(w, place, segment);
+}
+
+/* Chunk `first + x` of the sequence into record x, with the state before each; that before the first is there. */
 static void replay(const segment_walk *g) {
   const sequence_walk *w = g->w;
   const gdn2_call *in = &w->call->in;
-  const float *S0 = g->S0;
   gdn2_chunk c, unused;
+  float *S0 = replay_record(w, 0, &unused);
   for (int64_t x = 0; x < g->count; x++) {
     const int64_t t0 = (g->first + x) * GDN2_CHUNK;
     const int last = x + 1 == g->count;
@@ -223,7 +225,6 @@ static segment_walk walk_of(const sequence_walk *w, int64_t place, int64_t segme
                     .head = gdn2_head_of(in, w->at, j),
                     .d_o = gdn2_view_rows(&call->d_o, batch, start, j, 0.0f),
                     .dS = state_gradient(w, place),
-                    .S0 = state_before(w, place, segment),
                     .first = first,
                     .count = left < w->segments.length ? left : w->segments.length};
   g.out = (gdn2_head_grad){.dq = gdn2_view_rows_out(&call->dq, batch, start, key),
@@ -252,6 +253,7 @@ static void walk_segment(const sequence_walk *w, int64_t place, int64_t segment)
   const int64_t heads = w->work->plan.heads, t0 = segment * w->segments.length * GDN2_CHUNK;
   segment_walk g = walk_of(w, place, segment);
   clear_rows(w, rows_of(w, place % heads, 0));
+  (void)state_before(w, place, segment);
   replay(&g);
   for (int64_t x = g.count - 1; x >= 0; x--) {
     gdn2_chunk c;
@@ -259,7 +261,7 @@ static void walk_segment(const sequence_walk *w, int64_t place, int64_t segment)
     c.n = gdn2_chunk_length(w->at.length, t0 + x * GDN2_CHUNK);
     const int64_t before = t0 + (x - 1) * GDN2_CHUNK;
     gdn2_ahead next = x > 0 ? gdn2_ahead_from(g.reverse, w->at.length, before) : next_replay(w, place, segment);
-    chunk_backward(&g, x, &c, x == 0 ? g.S0 : S0, &next);
+    chunk_backward(&g, x, &c, S0, &next);
   }
   const int64_t left = w->at.length - t0, tokens = left < g.count * GDN2_CHUNK ? left : g.count * GDN2_CHUNK;
   const uint64_t since = gdn2_profile_now(w->call->in.profile);

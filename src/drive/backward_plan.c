@@ -42,12 +42,13 @@ gdn2_segments gdn2_segments_of(const gdn2_backward_call *call, int64_t tokens) {
 
 float *gdn2_backward_lay_record(gdn2_arena *arena, gdn2_shape s, gdn2_chunk *c) {
   *c = gdn2_layout_chunk(arena, s, 1);
-  return gdn2_arena_floats(arena, (size_t)s.Kp * (size_t)s.Vp);
+  return gdn2_arena_floats(arena, (size_t)s.Kp * (size_t)s.Sp);
 }
 
 gdn2_backward_slot gdn2_backward_lay(gdn2_arena *arena, const gdn2_backward_call *call, gdn2_shape s,
                                      const gdn2_backward_plan *plan, gdn2_segments segments) {
-  const size_t states = (size_t)s.Kp * (size_t)s.Vp * (size_t)(plan->heads * plan->group);
+  const size_t heads = (size_t)(plan->heads * plan->group),
+               kept = segments.count > 0 ? heads * (size_t)(segments.count - 1) * (size_t)s.K * (size_t)s.V : 0;
   gdn2_backward_slot slot;
   gdn2_arena measure = {NULL, 0};
   gdn2_chunk unused;
@@ -55,8 +56,8 @@ gdn2_backward_slot gdn2_backward_lay(gdn2_arena *arena, const gdn2_backward_call
   slot.grad = gdn2_layout_grad(arena, s);
   slot.passing = gdn2_layout_chunk(arena, s, 0);
   slot.wait = gdn2_layout_wait(arena, s, segments.length * GDN2_CHUNK, plan->waits);
-  slot.dS = gdn2_arena_floats(arena, states);
-  slot.checkpoints = gdn2_arena_floats(arena, call->snapshots.data ? 0 : states * (size_t)segments.count);
+  slot.dS = gdn2_arena_floats(arena, heads * (size_t)s.Kp * (size_t)s.Sp);
+  slot.checkpoints = gdn2_arena_floats(arena, call->snapshots.data ? 0 : kept);
   slot.replay_bytes = measure.used;
   slot.replay = arena->base ? arena->base + arena->used : NULL;
   /* One record more than chunks: the state behind the last chunk of a segment needs a place. */

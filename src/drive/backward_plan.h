@@ -32,8 +32,8 @@ typedef struct gdn2_backward_slot {
   gdn2_grad grad;
   gdn2_chunk passing; /* a chunk that is not kept; X for those that are */
   gdn2_wait wait;     /* rows of a segment */
-  float *dS;          /* [group heads][Kp][Vp] gradients of the states behind the chunk at hand */
-  float *checkpoints; /* [group heads][segments][Kp][Vp]; none with the forward's snapshots */
+  float *dS;          /* [group heads][Kp][Sp] gradients of the states behind the chunk at hand */
+  float *checkpoints; /* [group heads][segments - 1][K][V]; none with the forward's snapshots */
   char *replay;       /* a record for each chunk of a segment and one more: the chunk and the state before it */
   size_t replay_bytes;
 } gdn2_backward_slot;

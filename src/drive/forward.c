@@ -28,14 +28,14 @@ static task_split split_of(const gdn2_call *call) {
 /* A worker's part of the workspace. */
 typedef struct {
   gdn2_chunk chunk;
-  float *S;     /* [group][Kp][Vp] */
+  float *S;     /* [group][Kp][Sp] */
   size_t state; /* floats from one head's state to the next */
 } forward_slot;
 
 static forward_slot lay_slot(gdn2_arena *arena, gdn2_shape s, int64_t group) {
   forward_slot slot;
   slot.chunk = gdn2_layout_chunk(arena, s, 0);
-  slot.state = (size_t)s.Kp * (size_t)s.Vp;
+  slot.state = (size_t)s.Kp * (size_t)s.Sp;
   slot.S = gdn2_arena_floats(arena, slot.state * (size_t)group);
   return slot;
 }
@@ -61,7 +61,7 @@ typedef struct {
   gdn2_head in;
   gdn2_rows_out o;
   gdn2_ahead ahead; /* of the first chunk */
-  float *S;         /* [K][Vp] */
+  float *S;         /* [K][Sp] */
   int zero;         /* S is 0 and has not been written yet */
   int64_t j;        /* which value head */
 } head_walk;
@@ -76,13 +76,16 @@ typedef struct {
   head_walk head[GDN2_GROUP_HEADS];
 } group_walk;
 
-/* Where the state of value head j is kept: in the caller's h_final if it lies there as the engine wants it, else in `own`. */
-static float *state_place(const gdn2_forward_call *call, gdn2_shape s, int64_t sequence, int64_t j, float *own) {
-  const gdn2_state_out to = gdn2_view_state_out(&call->h_final, sequence, j);
-  const int fits = to.at && call->in.V == s.Vp && to.key_step == s.Vp && to.value_step == 1 && (uintptr_t)to.at % GDN2_ALIGN == 0;
-  return fits ? to.at : own;
+/* A short sequence's states are kept in the caller's h_final, if they lie there as the engine wants them: copying them would cost
+ * more than rows that crowd into some sets of the cache. */
+#define SHORT_TOKENS 64
+static int in_place(const gdn2_forward_call *call, gdn2_shape s, int64_t tokens) {
+  const gdn2_view_out *to = &call->h_final;
+  return tokens <= SHORT_TOKENS && to->data && call->in.V == s.Vp && to->stride[2] == s.Vp && to->stride[3] == 1 &&
+         (uintptr_t)to->data % GDN2_ALIGN == 0 && to->stride[0] % GDN2_PAD == 0 && to->stride[1] % GDN2_PAD == 0;
 }
 
+/* own: where the state is kept; NULL: in the caller's h_final. */
 static void start_head(group_walk *w, int64_t i, float *own) {
   const gdn2_forward_call *call = w->call;
   const gdn2_call *in = &call->in;
@@ -95,7 +98,7 @@ static void start_head(group_walk *w, int64_t i, float *own) {
   head->o = gdn2_view_rows_out(&call->o, w->at.batch, w->at.start, j);
   if (head->o.at) head->o.at += w->value * gdn2_dtype_size(head->o.dtype);
   head->ahead = gdn2_ahead_of(w->s, &head->in, head->o);
-  head->S = state_place(call, w->s, w->at.sequence, j, own);
+  head->S = own ? own : gdn2_view_state_out(&call->h_final, w->at.sequence, j).at;
   gdn2_state from = gdn2_view_state(&in->h0, w->at.sequence, j);
   head->zero = !from.at;
   if (head->zero) return;
@@ -150,7 +153,9 @@ static void forward_task(void *context, int64_t task, int worker) {
   w.chunk = slot.chunk;
 
   const uint64_t mode = gdn2_flush_begin();
-  for (int64_t i = 0; i < w.heads; i++) start_head(&w, i, slot.S + slot.state * (size_t)i);
+  const int here = in_place(w.call, w.s, w.at.length);
+  if (here) w.s.Sp = w.s.Vp;
+  for (int64_t i = 0; i < w.heads; i++) start_head(&w, i, here ? NULL : slot.S + slot.state * (size_t)i);
   walk(&w);
   for (int64_t i = 0; i < w.heads; i++) finish_head(&w, i);
   gdn2_flush_end(mode);

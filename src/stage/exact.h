@@ -7,7 +7,7 @@
 #include "gdn2.h"
 
 typedef struct gdn2_exact_stages {
-  /* S [K][Vp] <- the caller's state (zeros if absent), and back. */
+  /* S [K][Sp] <- the caller's state (zeros if absent), and back. */
   void (*state_load)(gdn2_shape s, gdn2_state from, float *S);
   void (*state_store)(gdn2_shape s, const float *S, gdn2_state_out to);
   /* Forward */

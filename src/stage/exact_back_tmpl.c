@@ -21,7 +21,7 @@ INLINE void through_rows(gdn2_shape s, int rows, const float *S, const float *dS
     for (int m = 0; m < s.Vp; m += VL) {
       UNROLL
       for (int r = 0; r < 8; r++) {
-        const ptrdiff_t at = (ptrdiff_t)(k + r) * s.Vp + m;
+        const ptrdiff_t at = (ptrdiff_t)(k + r) * s.Sp + m;
         sum[r] = v_fma(v_load(S + at), v_load(dS + at), sum[r]);
       }
     }
@@ -30,7 +30,7 @@ INLINE void through_rows(gdn2_shape s, int rows, const float *S, const float *dS
   for (; k < rows; k++) {
     vf sum = v_zero();
     for (int m = 0; m < s.Vp; m += VL) {
-      const ptrdiff_t at = (ptrdiff_t)k * s.Vp + m;
+      const ptrdiff_t at = (ptrdiff_t)k * s.Sp + m;
       sum = v_fma(v_load(S + at), v_load(dS + at), sum);
     }
     out[k] = v_sum(sum);
@@ -42,7 +42,7 @@ INLINE void through_rows(gdn2_shape s, int rows, const float *S, const float *dS
 /* to [columns][Kp], from key k on: (S B)^T of `width` rows of S and B [V][columns], whose rows are ldb apart. */
 INLINE void product_back(gdn2_shape s, gdn2_ahead *ahead, int width, int columns, const float *S, const float *B, ptrdiff_t ldb,
                          float *room, float *to) {
-  product(PRODUCT_SET, ahead, width, columns, s.V, S, s.Vp, 1, B, ldb, room, room, ldb, room, ldb);
+  product(PRODUCT_SET, ahead, width, columns, s.V, S, s.Sp, 1, B, ldb, room, room, ldb, room, ldb);
   transpose(width, columns, room, ldb, to, s.Kp);
 }
 
@@ -51,7 +51,7 @@ INLINE void back_panels(gdn2_shape s, int n, const float *gamma_n, const float *
                         gdn2_ahead *ahead) {
   for (int k = 0; k < s.K; k += GDN2_PANEL) {
     const int width = s.K - k < GDN2_PANEL ? s.K - k : GDN2_PANEL;
-    const ptrdiff_t at = (ptrdiff_t)k * s.Vp;
+    const ptrdiff_t at = (ptrdiff_t)k * s.Sp;
     product_back(s, ahead, width, 2 * n, S0 + at, grad.DYt, 2 * GDN2_CHUNK, grad.room, grad.DYS + k);
     product_back(s, ahead, width, n, dS + at, grad.Rt, GDN2_CHUNK, grad.room, grad.dKt + k);
     through_rows(s, width, S0 + at, dS + at, gamma_n + k, grad.through + k);

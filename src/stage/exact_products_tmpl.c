@@ -8,7 +8,7 @@
 #include <string.h>
 
 STAGE void stage_project(gdn2_shape s, int rows, const float *A, const float *S, float *X, gdn2_ahead *ahead) {
-  product(PRODUCT_SET, ahead, rows, s.Vp, s.K, A, s.Kp, 1, S, s.Vp, X, X, s.Vp, X, s.Vp);
+  product(PRODUCT_SET, ahead, rows, s.Vp, s.K, A, s.Kp, 1, S, s.Sp, X, X, s.Vp, X, s.Vp);
 }
 
 /* X for S0 = 0, and 1; or 0 and nothing if a number that 0 is multiplied by is not finite, for then X or S1 has a NaN. */
@@ -25,7 +25,7 @@ STAGE int stage_project_zeros(gdn2_shape s, int rows, const gdn2_keys *keys, flo
 STAGE void stage_update(gdn2_shape s, int rows, const float *A, const float *B, const float *gamma_n, const float *S0, float *S1,
                         gdn2_ahead *ahead) {
   if (S0)
-    product(PRODUCT_DECAY, ahead, s.K, s.Vp, rows, A, 1, s.Kp, B, s.Vp, gamma_n, S0, s.Vp, S1, s.Vp);
+    product(PRODUCT_DECAY, ahead, s.K, s.Vp, rows, A, 1, s.Kp, B, s.Vp, gamma_n, S0, s.Sp, S1, s.Sp);
   else
-    product(PRODUCT_SET, ahead, s.K, s.Vp, rows, A, 1, s.Kp, B, s.Vp, gamma_n, S1, s.Vp, S1, s.Vp);
+    product(PRODUCT_SET, ahead, s.K, s.Vp, rows, A, 1, s.Kp, B, s.Vp, gamma_n, S1, s.Sp, S1, s.Sp);
 }

@@ -26,7 +26,7 @@ typedef struct gdn2_step_work {
 typedef struct gdn2_step_stages {
   /* All tokens of a head; with none, `to` becomes `from`. */
   void (*walk)(const gdn2_step_work *work);
-  /* An engine's state S [K][Vp] into the caller's memory, rounded once. */
+  /* An engine's state S [K][Sp] into the caller's memory, rounded once. */
   void (*keep)(gdn2_shape s, const float *S, gdn2_state_at to);
 } gdn2_step_stages;
 #endif

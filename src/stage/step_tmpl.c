@@ -185,10 +185,10 @@ STAGE void step_walk(const gdn2_step_work *w) {
 }
 
 STAGE void step_keep(gdn2_shape s, const float *S, gdn2_state_at to) {
-  /* An engine's state is a part by columns whose lines are Vp apart; it is only read. */
+  /* An engine's state is a part by columns whose lines are Sp apart; it is only read. */
   float *data;
   memcpy(&data, &S, sizeof data);
-  const step_part part = {0, s.K, s.V, {(char *)data, s.Vp * (ptrdiff_t)sizeof *S}};
+  const step_part part = {0, s.K, s.V, {(char *)data, s.Sp * (ptrdiff_t)sizeof *S}};
   carry_out(part, to, 0);
 }
 
