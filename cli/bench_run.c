@@ -4,6 +4,7 @@
 #include "cli.h"
 #include "engine.h"
 #include "bench.h"
+#include "pages.h"
 
 /* ---- The exact rule ------------------------------------------------------------------------------------------------------- */
 
@@ -41,7 +42,7 @@ static gdn2_problem problem_of(const bench_tensors *t, const bench_case *c) {
 int bench_workspace(gdn2_exec *exec, size_t bytes) {
   if (exec->workspace) return DONE;
   exec->workspace_bytes = bytes;
-  exec->workspace = aligned_alloc(64, (bytes + 64) / 64 * 64);
+  exec->workspace = pages_allocate(bytes);
   return exec->workspace ? DONE : cli_failed("not enough memory for the workspace");
 }
 

@@ -7,10 +7,7 @@
 #include "cli.h"
 #include "engine.h"
 #include "bench.h"
-
-enum { LINE = 64 };
-
-static void *allocate(size_t bytes) { return aligned_alloc(LINE, (bytes + LINE) / LINE * LINE); }
+#include "pages.h"
 
 static int is_seed(bench_op op) { return op >= SEED_FORWARD; }
 static int has_backward(bench_op op) { return op != FORWARD && op != DECODE && op != SEED_FORWARD; }
@@ -133,7 +130,8 @@ static int make_residuals(gdn2_seed_residuals *r, const sizes *n) {
   } parts[] = {{&r->Aqk, z.score}, {&r->Akk, z.score}, {&r->A, z.score},      {&r->h_pre_all, z.state}, {&r->v_new_all, z.value},
                {&r->u, z.value},   {&r->kg, z.key},    {&r->w_pseudo, z.key}, {&r->qg, z.key},          {&r->gc_last, z.gate}};
   int whole = 1;
-  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) whole &= !!(*parts[i].at = allocate(sizeof(float) * parts[i].count));
+  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+    whole &= !!(*parts[i].at = pages_allocate(sizeof(float) * parts[i].count));
   return whole;
 }
 
@@ -171,17 +169,17 @@ static int check_memory(const bench_case *c) {
 static void *make_input(const bench_case *c, input_id id) {
   int64_t count = input_count(c, id);
   io_dtype dtype = stored(bench_input_dtype(c, id));
-  float *x = allocate(sizeof *x * (size_t)count);
+  float *x = pages_allocate(sizeof *x * (size_t)count);
   if (x) fill(x, id, count, c->n.K);
   if (!x || dtype == IO_F32) return x;
-  void *narrow = allocate(io_dtype_bytes(dtype) * (size_t)count);
+  void *narrow = pages_allocate(io_dtype_bytes(dtype) * (size_t)count);
   if (narrow) io_from_f32(dtype, x, narrow, count);
   free(x);
   return narrow;
 }
 
 static void *make_output(const bench_case *c, output_id id) {
-  return allocate(io_dtype_bytes(stored(bench_output_dtype(c, id))) * (size_t)output_count(c, id));
+  return pages_allocate(io_dtype_bytes(stored(bench_output_dtype(c, id))) * (size_t)output_count(c, id));
 }
 
 size_t bench_state_bytes(const bench_case *c) {
@@ -194,7 +192,7 @@ static void *make_states(const bench_case *c) {
   float x[BLOCK];
   uint64_t random = 1;
   size_t bytes = bench_state_bytes(c), block = BLOCK * io_dtype_bytes(stored(c->dtype));
-  char *state = allocate(bytes), narrow[sizeof x];
+  char *state = pages_allocate(bytes), narrow[sizeof x];
   for (int i = 0; i < BLOCK; i++) x[i] = 0.1f * normal(&random);
   io_from_f32(stored(c->dtype), x, narrow, BLOCK);
   for (size_t at = 0; state && at < bytes; at += block) memcpy(state + at, narrow, bytes - at < block ? bytes - at : block);
@@ -204,7 +202,7 @@ static void *make_states(const bench_case *c) {
 static int make_arrays(bench_tensors *t, const bench_case *c) {
   if (c->op == DECODE && !(t->state = make_states(c))) return 0;
   const size_t kept = (size_t)snapshot_count(c);
-  if (kept > 0 && !(t->snapshots = allocate(sizeof(float) * kept))) return 0;
+  if (kept > 0 && !(t->snapshots = pages_allocate(sizeof(float) * kept))) return 0;
   for (int id = 0; id < INPUTS; id++)
     if (takes(c, (input_id)id) && !(t->x[id] = make_input(c, (input_id)id))) return 0;
   for (int id = 0; id < OUTPUTS; id++)

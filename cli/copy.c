@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli.h"
+#include "pages.h"
 
 enum { LINE = 64 };
 
@@ -23,10 +24,10 @@ static void copy_once(const copy *c) {
 }
 
 int copy_start(copy *c, int threads, size_t traffic) {
-  size_t bytes = traffic / 2, room = (bytes + LINE) / LINE * LINE;
-  *c = (copy){aligned_alloc(LINE, room), aligned_alloc(LINE, room), bytes, threads};
+  size_t bytes = traffic / 2;
+  *c = (copy){pages_allocate(bytes), pages_allocate(bytes), bytes, threads};
   if (!c->from || !c->to) return cli_failed("not enough memory for the copy");
-  memset(c->from, 1, room);
+  memset(c->from, 1, bytes);
   copy_once(c);
   return DONE;
 }

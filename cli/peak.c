@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "cli.h"
+#include "pages.h"
 
 static const peak_kernel *kernel_of(gdn2_isa isa) {
 #if defined(__x86_64__)
@@ -56,7 +57,7 @@ enum { LINE_FLOATS = 16 };
 int bandwidth_start(bandwidth *b, gdn2_isa isa, int threads, size_t bytes) {
   int64_t lines = (int64_t)(bytes / (LINE_FLOATS * sizeof(float))) + 1;
   *b = (bandwidth){kernel_of(isa), threads, NULL, lines * LINE_FLOATS};
-  b->x = aligned_alloc(LINE_FLOATS * sizeof(float), (size_t)b->count * sizeof(float));
+  b->x = pages_allocate((size_t)b->count * sizeof(float));
   if (!b->x) return cli_failed("not enough memory");
   for (int64_t i = 0; i < b->count; i++) b->x[i] = 1;
   return DONE;
