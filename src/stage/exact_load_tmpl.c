@@ -41,6 +41,20 @@ INLINE void load_factors(gdn2_shape s, const gdn2_head *head, int64_t t0, int n,
 /* exp(sum of g) where |sum| <= 1, the running product elsewhere: the error of a large sum would grow with it. */
 INLINE vf chunk_decay(vf g_sum, vf gamma) { return v_select(v_le(v_abs(g_sum), v_set1(1.0f)), v_exp(g_sum), gamma); }
 
+/* alpha from g, a row. */
+INLINE void load_alpha(gdn2_shape s, const float *g, float *alpha) {
+  int x = 0;
+  for (; x + EXP_MOST * VL <= s.Kp; x += EXP_MOST * VL) {
+    vf a[EXP_MOST];
+    UNROLL
+    for (int i = 0; i < EXP_MOST; i++) a[i] = v_load_upto(g + x + i * VL, s.K - x - i * VL);
+    v_exp_each(EXP_MOST, a);
+    UNROLL
+    for (int i = 0; i < EXP_MOST; i++) v_store(alpha + x + i * VL, a[i]);
+  }
+  for (; x < s.Kp; x += VL) v_store(alpha + x, v_exp(v_load_upto(g + x, s.K - x)));
+}
+
 /* Token t of the chunk: its rows of the records, which follow those of the token before. Records come by value: a vector store
  * may alias anything, so pointers read through a record would be read again after each. */
 INLINE void load_token(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, int t, gdn2_keys out) {
@@ -53,18 +67,21 @@ INLINE void load_token(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, i
   const vf q_factor = v_set1(out.factor[t]), k_factor = v_set1(out.factor[GDN2_CHUNK + t]);
   const ptrdiff_t row = (ptrdiff_t)t * out.ld, before = t > 0 ? row - out.ld : 0, e_row = (ptrdiff_t)t * s.Kp,
                   q_row = (ptrdiff_t)(n + t) * s.Kp;
+  load_alpha(s, g_in, out.alpha + row);
   for (int x = 0; x < s.Kp; x += VL) {
     const int count = s.K - x;
     const vf q = v_mul(v_load_upto(q_in + x, count), q_factor), k = v_mul(v_load_upto(k_in + x, count), k_factor);
     const vf bk = v_mul(v_load_upto(b_in + x, count), k);
-    const vf g = v_load_upto(g_in + x, count), alpha = v_exp(g);
+    const vf g = v_load_upto(g_in + x, count), alpha = v_load(out.alpha + row + x);
     const vf gamma = t > 0 ? v_mul(v_load(out.gamma + before + x), alpha) : alpha;
     v_store(out.g_sum + x, t > 0 ? v_add(v_load(out.g_sum + x), g) : g);
-    v_store(out.alpha + row + x, alpha);
     v_store(out.gamma + row + x, gamma);
     v_store(out.q + row + x, q);
     v_store(out.k + row + x, k);
     v_store(out.bk + row + x, bk);
+    /* The next token's rows of EQ have left the first-level cache since the last chunk: a store would wait for them. */
+    __builtin_prefetch(out.EQ + e_row + s.Kp + x, 1, 3);
+    __builtin_prefetch(out.EQ + q_row + s.Kp + x, 1, 3);
     v_store(out.EQ + e_row + x, v_fnma(gamma, bk, v_zero()));
     v_store(out.EQ + q_row + x, v_mul(gamma, q));
   }
