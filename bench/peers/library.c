@@ -1,4 +1,4 @@
-/* library.c - the exact rule of libgdn2 behind two functions with plain arguments, for library.py. Compiled when the benchmark
+/* library.c - the exact rule of libgdn2 behind three functions with plain arguments, for library.py. Compiled when the benchmark
  * starts, so that the structures are always those of the header at hand. */
 #include <gdn2.h>
 
@@ -8,6 +8,15 @@ typedef struct arrays {
   const void *q, *k, *v, *g, *b, *w;
   int g_per_head, b_per_head, dtype /* of all but g */, threads;
 } arrays;
+
+/* States [slots, H, K, V], float32, and the slot of each row. A_log and dt_bias [H]: then g, b and w are what they are made of, all
+ * of the arrays' dtype, and q and k are normalised too; NULL: they are finished. */
+typedef struct pool {
+  float *states;
+  const int32_t *slot;
+  int64_t slots;
+  const float *A_log, *dt_bias;
+} pool;
 
 static gdn2_input gate(const void *data, int per_head, int dtype, const arrays *a) {
   if (per_head && data) return gdn2_per_head(data, (gdn2_dtype)dtype, a->T, a->H);
@@ -62,4 +71,25 @@ int bench_backward(const arrays *a, const float *d_o, float *snapshots, float *c
                                    .snapshot_every = SNAPSHOT_EVERY,
                                    .exec = {.threads = a->threads}};
   return (int)gdn2_backward(&args);
+}
+
+/* One token of every row; o: of the arrays' dtype. */
+int bench_decode(const arrays *a, const pool *p, void *o) {
+  gdn2_step_args args = {.struct_size = sizeof args,
+                         .problem = problem(a),
+                         .o = {.data = o, .dtype = (gdn2_dtype)a->dtype},
+                         .from = {.data = p->states},
+                         .to = {.data = p->states},
+                         .slot = p->slot,
+                         .slots = p->slots,
+                         .exec = {.threads = a->threads}};
+  if (p->A_log) {
+    args.problem.g.dtype = (gdn2_dtype)a->dtype;
+    args.problem.decay = GDN2_DECAY_SOFTPLUS;
+    args.problem.A_log = (gdn2_input){.data = p->A_log};
+    args.problem.dt_bias = (gdn2_input){.data = p->dt_bias, .stride = {0, 0, 1, 0}};
+    args.problem.erase = args.problem.write = GDN2_GATE_SIGMOID;
+    args.problem.qk_l2norm = 1;
+  }
+  return (int)gdn2_step(&args);
 }

@@ -42,13 +42,22 @@ def aligned(shape, dtype):
     return memory[start : start + count].view(dtype).reshape(shape)
 
 
-class Library(Peer):
-    name, trains = "libgdn2", True
+class Pool(ctypes.Structure):
+    """`pool` of library.c."""
 
-    def __init__(self, library, rule, dtype="f32"):
-        self.library, self.rule, self.dtype = library, rule, dtype
+    _fields_ = [("states", ctypes.c_void_p), ("slot", ctypes.c_void_p), ("slots", ctypes.c_int64)] + [
+        (name, ctypes.c_void_p) for name in ("A_log", "dt_bias")
+    ]
+
+
+class Library(Peer):
+    name = "libgdn2"
+
+    def __init__(self, library, rule, dtype="f32", raw=False):
+        self.library, self.rule, self.dtype, self.raw = library, rule, dtype, raw
         self.tolerance = 2e-6 if dtype == "f32" else 1e-2
         self.trains = dtype == "f32"
+        self.ops = ("forward", "train", "decode") if self.trains else ("forward", "decode")
         library.gdn2_last_error.restype = ctypes.c_char_p
 
     def start(self, x, threads):
@@ -59,7 +68,7 @@ class Library(Peer):
             gates |= {"b": "beta", "w": "beta"}
         self.x = {}
         for name in ("q", "k", "v", *RULES[self.rule]):
-            self.x[name] = aligned(x[name].shape, np.float32 if name == "g" else kind)
+            self.x[name] = aligned(x[name].shape, np.float32 if name == "g" and not self.raw else kind)
             self.x[name][...] = x[name]
         of = lambda name: self.x[name].ctypes.data
         pointers = {name: of(name) for name in "qkv"} | {name: of(gate) for name, gate in gates.items()}
@@ -98,3 +107,19 @@ class Library(Peer):
         if "beta" in RULES[self.rule]:
             found["dbeta"] = found["db"] + found["dw"]
         return found
+
+    def start_decode(self, x, threads):
+        raw = x["raw"] if self.raw else {}
+        gates = {"g": raw["a"], "beta": raw["b"]} if raw else {}
+        self.start(x | raw | gates, threads)
+        self.states = aligned(x["pool"].shape, np.float32)
+        self.states[...] = x["pool"]
+        self.slot, self.of_heads = x["slot"], [raw.get(name) for name in ("A_log", "dt_bias")]
+        pointer = lambda array: None if array is None else array.ctypes.data
+        self.pool = Pool(pointer(self.states), pointer(self.slot), len(self.states), *map(pointer, self.of_heads))
+
+    def decode(self):
+        self.check(self.library.bench_decode(ctypes.byref(self.arrays), ctypes.byref(self.pool), ctypes.c_void_p(self.o.ctypes.data)))
+
+    def decoded(self, result):
+        return {"o": np.asarray(self.o, np.float32), "state": self.states[self.slot]}

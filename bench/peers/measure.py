@@ -9,53 +9,71 @@ import time
 
 import install
 import library
-from problem import WORK, Shape, inputs, reference, worst_error
+from problem import WORK, Shape, decode_inputs, decode_reference, inputs, reference, worst_error
 
 # Of the check. The seed's fallback wants whole chunks of 256 tokens.
 SMALL = Shape(B=1, T=256, H=2)
+SMALL_DECODE = Shape(B=3, T=1, H=2)
 # Threads of one runtime that still spin would slow the other.
 PAUSE = 0.02
+# A sample of a short call is as many calls as take this long, the first of which is not timed: it finds the other's data in cache.
+SAMPLE = 2e-3
 
 
-def seconds(function):
+def seconds(function, calls):
+    """Of one call, the mean of `calls` in a row."""
     time.sleep(PAUSE)
+    if calls > 1:
+        function()
     start = time.perf_counter()
-    function()
-    return time.perf_counter() - start
+    for _ in range(calls):
+        function()
+    return (time.perf_counter() - start) / calls
 
 
 def in_turns(peer, yardstick, options):
     """Medians of the seconds of both."""
-    both = [], []
-    for function in (peer, yardstick):  # compilation, pages, threads
-        function()
+    both, calls = ([], []), []
+    for function in (peer, yardstick):
+        function()  # compilation, pages, threads
+        calls.append(int(SAMPLE / seconds(function, 1)) + 1)
     start = time.perf_counter()
     while (passed := time.perf_counter() - start) < options.max_time or not both[0]:
         if len(both[0]) >= options.repeats and passed >= options.min_time:
             break
-        both[0].append(seconds(peer))
-        both[1].append(seconds(yardstick))
+        both[0].append(seconds(peer, calls[0]))
+        both[1].append(seconds(yardstick, calls[1]))
     return [statistics.median(times) for times in both], len(both[0])
+
+
+def started(peers, rule, op, shape, threads):
+    """The inputs, which the peers have taken."""
+    x = (decode_inputs if op == "decode" else inputs)(rule, shape)
+    for peer in peers:
+        (peer.start_decode if op == "decode" else peer.start)(x, threads)
+    return x
 
 
 def checked(peer, rule, op, threads):
     """The error of a small case. Raises if the peer computes something else."""
-    x = inputs(rule, SMALL)
-    peer.start(x, threads)
-    found = {"o": peer.output(peer.forward())} if op == "forward" else peer.gradients(peer.train())
-    error, where = worst_error(found, reference(x, rule, op == "train"))
+    x = started([peer], rule, op, SMALL_DECODE if op == "decode" else SMALL, threads)
+    if op == "decode":
+        found, wanted = peer.decoded(peer.decode()), decode_reference(x, rule)
+    else:
+        found = {"o": peer.output(peer.forward())} if op == "forward" else peer.gradients(peer.train())
+        wanted = reference(x, rule, op == "train")
+    error, where = worst_error(found, wanted)
     if not error <= peer.tolerance:
         raise ArithmeticError(f"{op}: {where} has the relative error {error:.2g}; {peer.tolerance:g} would be right")
     return error
 
 
 def one(peer, yardstick, op, options, threads):
-    shape = Shape(options.B, min(options.T, peer.longest[op]), options.H, options.K, options.V)
+    B, H = (options.B or 64, options.H or 32) if op == "decode" else (options.B or 1, options.H or 6)
+    shape = Shape(B, min(options.T, peer.longest[op]), H, options.K, options.V)
     error = checked(peer, peer.rule, op, threads)
     own_error = checked(yardstick, peer.rule, op, threads)
-    x = inputs(peer.rule, shape)
-    peer.start(x, threads)
-    yardstick.start(x, threads)
+    started([peer, yardstick], peer.rule, op, shape, threads)
     (theirs, ours), pairs = in_turns(getattr(peer, op), getattr(yardstick, op), options)
     tok_heads = shape.B * shape.T * shape.H
     return {
@@ -105,9 +123,9 @@ def module(options, build):
     for peer in peers:
         about = base | {"name": peer.name, "rule": peer.rule, "dtype": peer.dtype}
         for op in options.ops.split(","):
-            if op == "train" and not peer.trains:
+            if op not in peer.ops:
                 continue
             try:
-                yield about | one(peer, library.Library(compiled, peer.rule, peer.dtype), op, options, threads)
+                yield about | one(peer, library.Library(compiled, peer.rule, peer.dtype, peer.raw), op, options, threads)
             except Exception as error:
                 yield about | {"op": op, "unavailable": sentence(error)}

@@ -14,10 +14,12 @@ F32, LAYOUT_BTHD = 0, 1
 
 
 class FusedRecurrent(Peer):
-    name, rule, trains = "bitsandbytes-cpu-fork gdn_fwd_cpu", "gdn", True
+    name, rule, ops = "bitsandbytes-cpu-fork gdn_fwd_cpu", "gdn", ("forward", "train", "decode")
 
     def __init__(self, library):
         self.library = library
+
+    before = None  # the state, of decode
 
     def start(self, x, threads):
         B, T, H, K = x["q"].shape
@@ -39,7 +41,7 @@ class FusedRecurrent(Peer):
             raise RuntimeError(f"code {code}")
 
     def run_forward(self, kept):
-        self.call(self.library.gdn_fwd_cpu, *self.x, None, self.o, self.final, kept)
+        self.call(self.library.gdn_fwd_cpu, *self.x, self.before, self.o, self.final, kept)
         return self.o
 
     def forward(self):
@@ -53,6 +55,16 @@ class FusedRecurrent(Peer):
     def gradients(self, result):
         dq, dk, dv, dbeta, dg, _ = result
         return {"dq": dq * self.scale, "dk": dk, "dv": dv, "dbeta": np.swapaxes(dbeta, 1, 2), "dg": np.swapaxes(dg, 1, 2)}
+
+    def start_decode(self, x, threads):
+        self.start(x, threads)
+        self.before = x["pool"][x["slot"]]
+
+    def decode(self):
+        return self.run_forward(None)
+
+    def decoded(self, result):
+        return {"o": result, "state": self.final}
 
 
 def library():

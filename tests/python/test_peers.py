@@ -39,6 +39,51 @@ def test_the_yardstick_in_bfloat16(compiled, rule, monkeypatch):
     assert 1e-4 < measure.checked(library.Library(compiled, rule, "bf16"), rule, "forward", 1) <= 1e-2
 
 
+@pytest.fixture
+def small_decode(monkeypatch):
+    monkeypatch.setattr(measure, "SMALL_DECODE", problem.Shape(B=5, T=1, H=3, K=24, V=16))
+
+
+@pytest.mark.parametrize("rule", problem.RULES)
+def test_the_yardstick_decodes(compiled, rule, small_decode):
+    assert 0 < measure.checked(library.Library(compiled, rule), rule, "decode", 1) <= 1e-6
+
+
+@pytest.mark.parametrize(("dtype", "least", "most"), [("f32", 0, 2e-6), ("bf16", 1e-4, 1e-2)])
+def test_the_yardstick_decodes_from_raw_inputs(compiled, dtype, least, most, small_decode):
+    assert least < measure.checked(library.Library(compiled, "gdn", dtype, raw=True), "gdn", "decode", 1) <= most
+
+
+class WrongDecode(library.Library):
+    """A peer whose one input is a little off, or whose rows are taken for each other."""
+
+    def __init__(self, compiled, spoilt):
+        super().__init__(compiled, "gdn", raw=True)
+        self.spoilt = spoilt
+
+    def start_decode(self, x, threads):
+        if self.spoilt == "slot":
+            super().start_decode(x | {"slot": x["slot"][::-1].copy()}, threads)
+        elif self.spoilt == "pool":
+            super().start_decode(x | {"pool": 0.999 * x["pool"]}, threads)
+        else:
+            super().start_decode(x | {"raw": x["raw"] | {self.spoilt: 0.99 * x["raw"][self.spoilt]}}, threads)
+
+
+@pytest.mark.parametrize("spoilt", ["v", "a", "b", "A_log", "dt_bias", "pool", "slot"])
+def test_a_wrong_decode_is_rejected(compiled, spoilt, small_decode):
+    with pytest.raises(ArithmeticError, match="relative error"):
+        measure.checked(WrongDecode(compiled, spoilt), "gdn", "decode", 1)
+
+
+def test_decode_results_have_what_the_table_shows(compiled):
+    options = Namespace(B=0, T=4096, H=0, K=16, V=16, repeats=3, min_time=0.0, max_time=60.0)
+    r = measure.one(library.Library(compiled, "kda"), library.Library(compiled, "kda"), "decode", options, 1)
+    assert (r["B"], r["T"], r["H"]) == (64, 1, 32)
+    assert r["tok_heads_per_s"] == pytest.approx(64 * 32 / (1e-3 * r["ms"]))
+    assert r["gflops_useful"] == pytest.approx(6e-9 * 16 * 16 * r["tok_heads_per_s"])
+
+
 class Wrong(library.Library):
     """A peer whose one input is a little off."""
 
