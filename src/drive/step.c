@@ -44,13 +44,27 @@ static gdn2_state_at state_from(const step_schedule *plan, const step_row *row, 
   return gdn2_states_at(&plan->from, row->slot, 0, head, value);
 }
 
+/* A unit: what its walk gets, and where that came from. */
+typedef struct {
+  gdn2_head head;
+  gdn2_step_work work;
+  int64_t key_head, from_step; /* from_step: bytes from the state it reads to the next head's */
+} step_unit;
+
 /* Fills, and does not return, records: they are a good part of the time where heads are small. */
-static void fill_work(const step_schedule *plan, const step_row *row, const gdn2_head *head, int64_t j, int64_t value,
-                      gdn2_step_work *w) {
+static void begin_unit(const step_schedule *plan, const step_row *row, int64_t j, int64_t panel, step_unit *unit) {
   const gdn2_step_call *call = plan->call;
   const gdn2_call *in = &call->in;
+  const gdn2_states_view *from = row->accepted > 0 ? &call->history : &plan->from;
+  const int64_t value = panel * plan->width;
+  gdn2_step_work *w = &unit->work;
+  unit->head = gdn2_head_of(in, row->at, j);
+  gdn2_rows_skip(&unit->head.v, value);
+  gdn2_rows_skip(&unit->head.w, value);
+  unit->key_head = gdn2_key_head(in, j);
+  unit->from_step = from->stride[2] * gdn2_dtype_size(from->dtype);
   w->s = gdn2_shape_of(in->K, at_most(plan->width, in->V - value));
-  w->head = head;
+  w->head = &unit->head;
   w->tokens = row->at.length;
   w->from = state_from(plan, row, j, value);
   w->to = gdn2_states_at(&plan->to, row->slot, 0, j, value);
@@ -60,22 +74,44 @@ static void fill_work(const step_schedule *plan, const step_row *row, const gdn2
   if (w->o.at) w->o.at += value * gdn2_dtype_size(w->o.dtype);
 }
 
+static void move_rows(gdn2_rows *rows, int64_t elements) {
+  if (rows->at) rows->at += elements * gdn2_dtype_size(rows->dtype);
+}
+
+static void move_state(gdn2_state_at *state, int64_t elements) {
+  if (state->at) state->at += elements * gdn2_dtype_size(state->dtype);
+}
+
+/* From a whole head to the next of the row, j: pointers move by a stride, which is less work than to begin anew. */
+static void next_head(const step_schedule *plan, int64_t j, step_unit *unit) {
+  const gdn2_step_call *call = plan->call;
+  const gdn2_call *in = &call->in;
+  const int64_t i = gdn2_key_head(in, j), keys = i - unit->key_head;
+  gdn2_head *head = &unit->head;
+  gdn2_step_work *w = &unit->work;
+  unit->key_head = i;
+  move_rows(&head->q, keys * in->q.stride[2]);
+  move_rows(&head->k, keys * in->k.stride[2]);
+  move_rows(&head->v, in->v.stride[2]);
+  move_rows(&head->g, (in->g_key_heads ? keys : 1) * in->g.stride[2]);
+  move_rows(&head->b, (in->b_key_heads ? keys : 1) * in->b.stride[2]);
+  move_rows(&head->w, in->w.stride[2]);
+  if (in->decay != GDN2_DECAY_LOG) head->rule = gdn2_gate_rule_of(in, in->g_key_heads ? i : j);
+  if (w->from.at) w->from.at += unit->from_step;
+  move_state(&w->to, plan->to.stride[2]);
+  move_state(&w->each, call->each.stride[2]);
+  if (w->o.at) w->o.at += call->o.stride[2] * gdn2_dtype_size(w->o.dtype);
+}
+
 /* Nothing happens to a state that stays where it is. */
 static int is_idle(const gdn2_step_work *w) { return w->tokens == 0 && (!w->to.at || w->to.at == w->from.at); }
 
-static void run_unit(const step_schedule *plan, const step_row *row, int64_t j, int64_t panel, const char *next) {
-  const gdn2_call *in = &plan->call->in;
-  const int64_t value = panel * plan->width;
-  gdn2_head head = gdn2_head_of(in, row->at, j);
-  gdn2_rows_skip(&head.v, value);
-  gdn2_rows_skip(&head.w, value);
-  gdn2_step_work w;
-  fill_work(plan, row, &head, j, value, &w);
-  w.next = next;
+static void run_unit(const step_schedule *plan, const step_row *row, const gdn2_step_work *w) {
+  const gdn2_table *table = plan->call->in.table;
   if (row->slot < 0) {
-    if (w.o.at) in->table->exact.clear(w.s, w.tokens, w.o);
-  } else if (!is_idle(&w)) {
-    in->table->step.walk(&w);
+    if (w->o.at) table->exact.clear(w->s, w->tokens, w->o);
+  } else if (!is_idle(w)) {
+    table->step.walk(w);
   }
 }
 
@@ -97,17 +133,28 @@ static void run_task(void *context, int64_t task, int worker) {
   const uint64_t mode = gdn2_flush_begin();
   step_place at = {heads / call->in.HV, heads % call->in.HV, first % plan->panels};
   step_row rows[2]; /* of the unit, and of the next */
+  step_unit unit;
   rows[at.n & 1] = row_of(call, at.n);
   (void)worker;
+  begin_unit(plan, &rows[at.n & 1], at.j, at.panel, &unit);
   for (int64_t i = 0; i < count; i++) {
     const step_place then = place_after(plan, at);
-    const char *next = NULL;
-    if (i + 1 < count) {
+    const step_row *row = &rows[at.n & 1], *next_row = &rows[then.n & 1];
+    const int moves = then.n == at.n && plan->panels == 1;
+    unit.work.next = NULL;
+    if (i + 1 < count && moves) {
+      if (unit.work.from.at) unit.work.next = unit.work.from.at + unit.from_step;
+    } else if (i + 1 < count) {
       if (then.n != at.n) rows[then.n & 1] = row_of(call, then.n);
-      next = state_from(plan, &rows[then.n & 1], then.j, then.panel * plan->width).at;
+      unit.work.next = state_from(plan, next_row, then.j, then.panel * plan->width).at;
     }
-    run_unit(plan, &rows[at.n & 1], at.j, at.panel, next);
+    run_unit(plan, row, &unit.work);
     at = then;
+    if (i + 1 == count) break;
+    if (moves)
+      next_head(plan, at.j, &unit);
+    else
+      begin_unit(plan, next_row, at.j, at.panel, &unit);
   }
   gdn2_flush_end(mode);
 }
