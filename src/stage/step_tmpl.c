@@ -109,8 +109,10 @@ typedef struct {
   float *room;
 } step_tokens;
 
+/* Token t, and the next if there is one. */
 INLINE void need_token(const gdn2_step_work *w, step_tokens *have, int64_t t) {
-  if (t >= have->first && t < have->first + have->count) return;
+  const int64_t end = t + 1 < w->tokens ? t + 2 : t + 1;
+  if (t >= have->first && end <= have->first + have->count) return;
   const int64_t most = STEP_ROOM / token_floats(w->s), left = w->tokens - t;
   have->first = t;
   have->count = left < most ? left : most;
@@ -149,13 +151,20 @@ STAGE void walk_part(const gdn2_step_work *w, int by_rows, int value, int width,
   const step_part part = part_of(by_rows, w->s, width, room);
   const int reads = w->tokens > 0 && w->from.at && w->from.dtype == GDN2_F32 && near_step(by_rows, w->from) == 1;
   const int writes = w->tokens > 0 && w->to.at && !w->each.at && w->to.dtype == GDN2_F32 && near_step(by_rows, w->to) == 1;
-  _Alignas(64) float o[GDN2_MAX_DIM];
+  const int sweeps = !by_rows && width % VL == 0;
+  _Alignas(64) float o[GDN2_MAX_DIM], r[GDN2_MAX_DIM];
   if (!reads) carry_in(part, w->from, value);
   for (int64_t t = 0; t < w->tokens; t++) {
     need_token(w, have, t);
     const step_lines from = reads && t == 0 ? lines_of(by_rows, w->from, value) : part.carry;
     const step_lines to = writes && t == w->tokens - 1 ? lines_of(by_rows, w->to, value) : part.carry;
-    update(GDN2_F32, by_rows, width, w->s.K, from, to, token_at(w->s, have->room, t - have->first), value, o, NULL);
+    const step_token token = token_at(w->s, have->room, t - have->first);
+    const float *e = t + 1 < w->tokens ? token_at(w->s, have->room, t + 1 - have->first).e : NULL;
+    if (sweeps && t == 0) first_reads(width, w->s.K, from, token.e, r);
+    if (sweeps)
+      sweep(width, w->s.K, from, to, token, e, token.z + value, r, o);
+    else
+      update(GDN2_F32, by_rows, width, w->s.K, from, to, token, value, o, NULL);
     store_output(w, t, value, width, o);
     if (!w->each.at) continue;
     gdn2_state_at each = w->each;

@@ -153,6 +153,107 @@ INLINE void columns(gdn2_dtype dtype, column_function *wide, column_function *na
   }
 }
 
+/* ---- Columns, several tokens ---------------------------------------------------------------------------------------------- */
+
+/* The second touch of a token is the first touch of the next: one sweep a token, which is bound by its multiply-adds, where two
+ * are by their loads. float32; every sum in the order of column_tile. */
+
+/* Vectors of a tile: four sums, u and four factors of a line stay in registers. */
+#define SWEEP_VECS (TILE_ROWS * TILE_VECS >= 24 ? 4 : 2)
+
+/* follows: read += S e, for the next token. */
+INLINE void sweep_line(int vecs, int follows, const char *from, char *to, float alpha, float k, float q, float e, const vf *u,
+                       vf *sum, vf *read) {
+  vf S[SWEEP_VECS];
+  load_line(GDN2_F32, vecs, VL, from, S);
+  UNROLL
+  for (int x = 0; x < vecs; x++) {
+    S[x] = v_fma(v_set1(k), u[x], v_mul(v_set1(alpha), S[x]));
+    sum[x] = v_fma(S[x], v_set1(q), sum[x]);
+    if (follows) read[x] = v_fma(S[x], v_set1(e), read[x]);
+  }
+  store_line(GDN2_F32, vecs, VL, to, S);
+}
+
+/* r: what the token reads; then, if a token follows, what that one does, whose erase key is e. */
+INLINE void sweep_tile(int vecs, int follows, int K, step_lines from, step_lines to, step_token t, const float *e, const float *z,
+                       float *r, float *o) {
+  vf sum[STEP_SETS][SWEEP_VECS], read[STEP_SETS][SWEEP_VECS], u[SWEEP_VECS];
+  UNROLL
+  for (int x = 0; x < vecs; x++) u[x] = v_sub(v_load(z + x * VL), v_load(r + x * VL));
+  UNROLL
+  for (int x = 0; x < STEP_SETS * vecs; x++) sum[x / vecs][x % vecs] = read[x / vecs][x % vecs] = v_zero();
+  int c = 0;
+  for (; c + STEP_SETS <= K; c += STEP_SETS) {
+    UNROLL
+    for (int i = 0; i < STEP_SETS; i++) {
+      const int m = c + i;
+      sweep_line(vecs, follows, from.at + m * from.step, to.at + m * to.step, t.alpha[m], t.k[m], t.q[m], follows ? e[m] : 0.0f,
+                 u, sum[i], read[i]);
+    }
+  }
+  if (c < K)
+    sweep_line(vecs, follows, from.at + c * from.step, to.at + c * to.step, t.alpha[c], t.k[c], t.q[c], follows ? e[c] : 0.0f, u,
+               sum[0], read[0]);
+  UNROLL
+  for (int x = 0; x < vecs; x++) {
+    v_store(o + x * VL, v_add(sum[0][x], sum[1][x]));
+    if (follows) v_store(r + x * VL, v_add(read[0][x], read[1][x]));
+  }
+}
+
+/* The first touch of the first token: r = S^T e. */
+INLINE void first_tile(int vecs, int K, step_lines from, const float *e, float *r) {
+  vf sum[STEP_SETS][STEP_VECS];
+  UNROLL
+  for (int x = 0; x < STEP_SETS * vecs; x++) sum[x / vecs][x % vecs] = v_zero();
+  int c = 0;
+  for (; c + STEP_SETS <= K; c += STEP_SETS) {
+    UNROLL
+    for (int i = 0; i < STEP_SETS; i++) column_read(GDN2_F32, vecs, VL, from.at + (c + i) * from.step, e[c + i], sum[i]);
+  }
+  if (c < K) column_read(GDN2_F32, vecs, VL, from.at + c * from.step, e[c], sum[0]);
+  UNROLL
+  for (int x = 0; x < vecs; x++) v_store(r + x * VL, v_add(sum[0][x], sum[1][x]));
+}
+
+STAGE void sweep_wide(int K, step_lines from, step_lines to, step_token t, const float *e, const float *z, float *r, float *o) {
+  if (e)
+    sweep_tile(SWEEP_VECS, 1, K, from, to, t, e, z, r, o);
+  else
+    sweep_tile(SWEEP_VECS, 0, K, from, to, t, e, z, r, o);
+}
+
+STAGE void sweep_narrow(int K, step_lines from, step_lines to, step_token t, const float *e, const float *z, float *r, float *o) {
+  if (e)
+    sweep_tile(1, 1, K, from, to, t, e, z, r, o);
+  else
+    sweep_tile(1, 0, K, from, to, t, e, z, r, o);
+}
+
+/* `width` columns, whole vectors. e: the next token's erase key; NULL: no token follows. */
+STAGE void sweep(int width, int K, step_lines from, step_lines to, step_token t, const float *e, const float *z, float *r,
+                 float *o) {
+  for (int v = 0; v < width;) {
+    const int full = width - v >= SWEEP_VECS * VL;
+    const step_lines a = {from.at + v * (ptrdiff_t)sizeof(float), from.step}, b = {to.at + v * (ptrdiff_t)sizeof(float), to.step};
+    (full ? sweep_wide : sweep_narrow)(K, a, b, t, e, z + v, r + v, o + v);
+    v += full ? SWEEP_VECS * VL : VL;
+  }
+}
+
+STAGE void first_reads(int width, int K, step_lines from, const float *e, float *r) {
+  for (int v = 0; v < width;) {
+    const int full = width - v >= STEP_VECS * VL;
+    const step_lines a = {from.at + v * (ptrdiff_t)sizeof(float), from.step};
+    if (full)
+      first_tile(STEP_VECS, K, a, e, r + v);
+    else
+      first_tile(1, K, a, e, r + v);
+    v += full ? STEP_VECS * VL : VL;
+  }
+}
+
 /* ---- Rows ----------------------------------------------------------------------------------------------------------------- */
 
 /* `vecs` vectors of keys from m on, one or a pair; count: lanes of the last. */
