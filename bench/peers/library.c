@@ -9,8 +9,8 @@ typedef struct arrays {
   int g_per_head, b_per_head, dtype /* of all but g */, threads;
 } arrays;
 
-/* States [slots, H, K, V], float32, and the slot of each row. A_log and dt_bias [H]: then g, b and w are what they are made of, all
- * of the arrays' dtype, and q and k are normalised too; NULL: they are finished. */
+/* States [slots, H, K, V], float32, and the slot of each row. A_log and dt_bias [H]: then g, b and w are what they are made of,
+ * all of the arrays' dtype, and q and k are normalised too; NULL: they are finished. */
 typedef struct pool {
   float *states;
   const int32_t *slot;
