@@ -18,7 +18,7 @@ extern "C" {
 #endif
 
 /* N rows: the B rows of the batch with T tokens each, or the sequences of cu_seqlens. All options of a problem but h0, and all
- * element types but float64. */
+ * element types. float64, which wants float64 states too, is slow, for comparison, and gives the bits of the float64 forward. */
 typedef struct gdn2_step_args {
   size_t struct_size;   /* sizeof(gdn2_step_args) */
   gdn2_problem problem; /* the new tokens; h0 must be absent */

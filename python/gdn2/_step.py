@@ -6,7 +6,7 @@ from gdn2 import _arrays
 from gdn2._layout import ABSENT, NO_STATES, STEP
 from gdn2._library import load
 from gdn2._problem import Inputs, execution, options, problem
-from gdn2._rule import Array, Decay, Gate, HeadMap, Isa, destination, longest, run
+from gdn2._rule import Array, Decay, Gate, HeadMap, Isa, destination, longest, run, state_type
 
 _library = load()
 
@@ -63,9 +63,10 @@ def step(
     """Decode: one or a few new tokens for every row of a batch. A row is a batch row, or a sequence of cu_seqlens; there are N.
 
     Args:
-        state: [N, HV, K, V], or with slots a pool [M, HV, K, V]; float32, bfloat16 or float16. Overwritten by the new state
+        state: [N, HV, K, V], or with slots a pool [M, HV, K, V]; float32, bfloat16 or float16, float64 where q is. Overwritten by the new state
             unless state_out is given. None: zeros.
-        state_out: where the new state goes; None: `state` itself, or a new float32 array where that is absent.
+        state_out: where the new state goes; None: `state` itself, or a new array, float32 or
+            float64 as q, where that is absent.
         slots: int32 or int64 [N]: the slot of each row, no two alike; -1 skips the row, its outputs are 0.
         reset: bool or uint8 [N]: true starts the row from zeros.
         each: array [N, T, HV, K, V] to write the state after every token into (drafts that may be rejected).
@@ -73,7 +74,7 @@ def step(
         accepted: int32 or int64 [N]: how many tokens of history hold; the row starts from the state after them, and from
             `state` for 0.
         drafts_by_slot: the first axis of each and history is that of the pool.
-        Everything else: as forward. float64 is not taken.
+        Everything else: as forward.
 
     Returns:
         o [B, T, HV, V] in the type of q, and the array with the new states.
@@ -91,7 +92,7 @@ def step(
     shape = (count, sizes.HV, sizes.K, sizes.V)
     source = ABSENT if state is None else _arrays.state(_arrays.shaped(state, "state", shape), "state", keep)
     if state_out is None:
-        state_out = np.empty(shape, np.float32) if state is None else state
+        state_out = np.empty(shape, state_type(q)) if state is None else state
     else:
         destination(state_out, "state_out", shape, x)
     o = np.empty(v.shape, q.dtype) if out is None else destination(out, "out", v.shape, x)

@@ -81,12 +81,13 @@ gdn2_status gdn2_check_snapshots(const gdn2_call *call, const gdn2_states *snaps
     return gdn2_fail(GDN2_ERR_SHAPE, "snapshot_every is %" PRId64 "; it must be a multiple of %d%s", every, GDN2_CHUNK,
                      every == 0 ? ", and not 0 where snapshots are given" : "");
   if (every == 0) return GDN2_OK;
-  if (call->f64 && snapshots->data)
-    return gdn2_fail(GDN2_ERR_ARGUMENT, "snapshots are given; the float64 path does not keep any: they must be absent");
+  if (call->f64 && snapshots->data && !written)
+    return gdn2_fail(GDN2_ERR_ARGUMENT, "snapshots are given; the float64 backward does not use any: they must be absent");
   const gdn2_expect expect = {.name = "snapshots",
                               .size = {call->N, gdn2_longest(call) / every, call->HV, call->K, call->V},
                               .state = 1,
                               .moments = 1,
-                              .only_f32 = !written};
+                              .only_f32 = !written,
+                              .f64 = call->f64};
   return gdn2_check_states(snapshots, &expect, written, view);
 }

@@ -1,6 +1,7 @@
 /* Decode: what a step accepts. */
 #include "drive/step.h"
 #include "api/indices.h"
+#include "double/double.h"
 #include <inttypes.h>
 #include <string.h>
 
@@ -46,20 +47,41 @@ static gdn2_status check_same(const char *name, gdn2_dtype dtype, const int64_t 
   return gdn2_fail(GDN2_ERR_STRIDE, "%s begins where %s does; its dtype and strides must then be the same", name, other);
 }
 
+/* States [slot, head, key, value] as states that have one moment. */
+static gdn2_states_view one_moment(char *data, gdn2_dtype dtype, const int64_t *stride) {
+  return (gdn2_states_view){data, dtype, {stride[0], 0, stride[1], stride[2], stride[3]}};
+}
+
+static gdn2_status check_pool(const gdn2_step_args *args, gdn2_step_call *call, int64_t slots) {
+  const gdn2_call *in = &call->in;
+  const gdn2_expect from = {.name = "from", .size = {slots, in->HV, in->K, in->V}, .state = 1, .f64 = in->f64},
+                    to = {.name = "to", .size = {slots, in->HV, in->K, in->V}, .state = 1, .f64 = in->f64};
+  gdn2_view old;
+  gdn2_view_out new;
+  gdn2_status status = gdn2_check_input(&args->from, &from, &old);
+  if (status == GDN2_OK) status = gdn2_check_output(&args->to, &to, &new);
+  if (status != GDN2_OK) return status;
+  union {
+    const char *given;
+    char *at;
+  } read = {.given = old.data};
+  call->from = one_moment(read.at, old.dtype, old.stride);
+  call->to = one_moment(new.data, new.dtype, new.stride);
+  return GDN2_OK;
+}
+
 static gdn2_status check_states(const gdn2_step_args *args, gdn2_step_call *call, int64_t slots) {
   const gdn2_call *in = &call->in;
   const int64_t rows = call->by_slot ? slots : in->N;
-  const gdn2_expect from = {.name = "from", .size = {slots, in->HV, in->K, in->V}, .state = 1};
-  const gdn2_expect to = {.name = "to", .size = {slots, in->HV, in->K, in->V}, .state = 1};
-  const gdn2_expect each = {.name = "each", .size = {rows, gdn2_longest(in), in->HV, in->K, in->V}, .state = 1, .moments = 1};
+  const gdn2_expect each = {
+      .name = "each", .size = {rows, gdn2_longest(in), in->HV, in->K, in->V}, .state = 1, .moments = 1, .f64 = in->f64};
   const gdn2_expect history = {
-      .name = "history", .size = {rows, args->history_length, in->HV, in->K, in->V}, .state = 1, .moments = 1};
-  gdn2_status status = gdn2_check_input(&args->from, &from, &call->from);
-  if (status == GDN2_OK) status = gdn2_check_output(&args->to, &to, &call->to);
+      .name = "history", .size = {rows, args->history_length, in->HV, in->K, in->V}, .state = 1, .moments = 1, .f64 = in->f64};
+  gdn2_status status = check_pool(args, call, slots);
   if (status == GDN2_OK) status = gdn2_check_states(&args->each, &each, 1, &call->each);
   if (status == GDN2_OK) status = gdn2_check_states(&args->history, &history, 0, &call->history);
   if (status == GDN2_OK && call->to.data && call->to.data == call->from.data)
-    status = check_same("to", call->to.dtype, call->to.stride, "from", call->from.dtype, call->from.stride, 4);
+    status = check_same("to", call->to.dtype, call->to.stride, "from", call->from.dtype, call->from.stride, 5);
   if (status == GDN2_OK && call->each.data && call->each.data == call->history.data)
     status = check_same("each", call->each.dtype, call->each.stride, "history", call->history.dtype, call->history.stride, 5);
   return status;
@@ -70,8 +92,6 @@ static gdn2_status check_states(const gdn2_step_args *args, gdn2_step_call *call
 static gdn2_status check_problem(const gdn2_step_args *args, gdn2_call *in) {
   const gdn2_problem *p = &args->problem;
   if (p->h0.data) return gdn2_fail(GDN2_ERR_ARGUMENT, "h0 is given; a step takes its states from `from`: h0 must be absent");
-  if (p->q.dtype == GDN2_F64)
-    return gdn2_fail(GDN2_ERR_DTYPE, "q: dtype is GDN2_F64 (3); a step takes GDN2_F32 (0), GDN2_BF16 (1) or GDN2_F16 (2)");
   return gdn2_check_problem(p, &args->exec, in);
 }
 
@@ -97,6 +117,10 @@ static gdn2_status check(const gdn2_step_args *args, gdn2_step_call *call) {
 gdn2_status gdn2_step(const gdn2_step_args *args) {
   gdn2_step_call call;
   const gdn2_status status = check(args, &call);
-  if (status == GDN2_OK) gdn2_drive_step(&call);
-  return status;
+  if (status != GDN2_OK) return status;
+  if (call.in.f64)
+    gdn2_double_decode(&call);
+  else
+    gdn2_drive_step(&call);
+  return GDN2_OK;
 }

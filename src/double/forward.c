@@ -51,6 +51,8 @@ static void forward_task(void *context, int64_t task, int worker) {
   for (int64_t t = 0; t < at.length; t++) {
     gdn2_double_load(&head, t, &slot.token);
     gdn2_double_step(&head, &slot.token, slot.S, slot.S, slot.u, o.at ? (double *)(void *)o.at + t * o.step : NULL);
+    if (call->snapshots.data && (t + 1) % call->snapshot_every == 0)
+      gdn2_double_state_put(slot.S, in->K, in->V, gdn2_states_at(&call->snapshots, n, (t + 1) / call->snapshot_every - 1, j, 0));
   }
   gdn2_double_state_store(slot.S, in->K, in->V, &call->h_final, n, j);
 }
@@ -58,6 +60,7 @@ static void forward_task(void *context, int64_t task, int worker) {
 void gdn2_double_forward(const gdn2_forward_call *call, void *workspace) {
   const gdn2_call *in = &call->in;
   forward_work work = {call, workspace, slot_bytes(in)};
-  if (call->o.data || call->h_final.data) gdn2_par_for(workers_of(in), in->N * in->HV, forward_task, &work);
+  if (call->o.data || call->h_final.data || call->snapshots.data)
+    gdn2_par_for(workers_of(in), in->N * in->HV, forward_task, &work);
   if (in->cu_seqlens) gdn2_double_clear(&call->o, gdn2_offset(in, in->N), in->T, in->HV, in->V);
 }

@@ -64,6 +64,7 @@ void gdn2_double_step_back(const gdn2_double_head *head, const gdn2_double_token
 
 /* From the caller's states, in any layout, and to them. */
 void gdn2_double_state_load(const gdn2_view *from, int64_t sequence, int64_t head, int64_t K, int64_t V, double *S);
+void gdn2_double_state_put(const double *S, int64_t K, int64_t V, gdn2_state_at to);
 void gdn2_double_state_store(const double *S, int64_t K, int64_t V, const gdn2_view_out *to, int64_t sequence, int64_t head);
 
 /* Zeros in the rows of tokens start .. T-1 of the only batch row. */

@@ -82,12 +82,17 @@ void gdn2_double_state_load(const gdn2_view *from, int64_t sequence, int64_t hea
     for (int64_t c = 0; c < V; c++) S[d * V + c] = at ? at[d * step[2] + c * step[3]] : 0;
 }
 
+void gdn2_double_state_put(const double *S, int64_t K, int64_t V, gdn2_state_at to) {
+  double *at = (double *)(void *)to.at;
+  for (int64_t d = 0; at && d < K; d++)
+    for (int64_t c = 0; c < V; c++) at[d * to.key_step + c * to.value_step] = S[d * V + c];
+}
+
 void gdn2_double_state_store(const double *S, int64_t K, int64_t V, const gdn2_view_out *to, int64_t sequence, int64_t head) {
   const int64_t *step = to->stride;
-  if (!to->data) return;
-  double *at = (double *)(void *)to->data + sequence * step[0] + head * step[1];
-  for (int64_t d = 0; d < K; d++)
-    for (int64_t c = 0; c < V; c++) at[d * step[2] + c * step[3]] = S[d * V + c];
+  gdn2_state_at at = {to->data, to->dtype, step[2], step[3]};
+  if (at.at) at.at += (sequence * step[0] + head * step[1]) * (int64_t)sizeof *S;
+  gdn2_double_state_put(S, K, V, at);
 }
 
 void gdn2_double_clear(const gdn2_view_out *out, int64_t start, int64_t T, int64_t heads, int64_t channels) {

@@ -18,31 +18,7 @@ typedef struct {
   const gdn2_step_call *call;
   int64_t units, panels, width; /* of each head; channels of a panel */
   int64_t run;                  /* units of a task */
-  gdn2_states_view from, to;    /* as states of one moment; from is only read */
 } step_schedule;
-
-/* A row with its states: where they are is known before its heads are walked. */
-typedef struct {
-  gdn2_span at;
-  int64_t slot; /* -1: skipped */
-  int64_t accepted;
-  int fresh;
-} step_row;
-
-static step_row row_of(const gdn2_step_call *call, int64_t n) {
-  return (step_row){.at = gdn2_span_of(&call->in, n),
-                    .slot = call->slot ? gdn2_index_at(call->slot, call->slot_type, n) : n,
-                    .accepted = call->accepted ? gdn2_index_at(call->accepted, call->accepted_type, n) : 0,
-                    .fresh = call->reset && call->reset[n]};
-}
-
-static gdn2_state_at state_from(const step_schedule *plan, const step_row *row, int64_t head, int64_t value) {
-  const gdn2_step_call *call = plan->call;
-  if (row->fresh || row->slot < 0) return (gdn2_state_at){.at = NULL};
-  if (row->accepted > 0)
-    return gdn2_states_at(&call->history, call->by_slot ? row->slot : row->at.sequence, row->accepted - 1, head, value);
-  return gdn2_states_at(&plan->from, row->slot, 0, head, value);
-}
 
 /* A unit: what its walk gets, and where that came from. */
 typedef struct {
@@ -52,10 +28,10 @@ typedef struct {
 } step_unit;
 
 /* Fills, and does not return, records: they are a good part of the time where heads are small. */
-static void begin_unit(const step_schedule *plan, const step_row *row, int64_t j, int64_t panel, step_unit *unit) {
+static void begin_unit(const step_schedule *plan, const gdn2_step_row *row, int64_t j, int64_t panel, step_unit *unit) {
   const gdn2_step_call *call = plan->call;
   const gdn2_call *in = &call->in;
-  const gdn2_states_view *from = row->accepted > 0 ? &call->history : &plan->from;
+  const gdn2_states_view *from = row->accepted > 0 ? &call->history : &call->from;
   const int64_t value = panel * plan->width;
   gdn2_step_work *w = &unit->work;
   unit->head = gdn2_head_of(in, row->at, j);
@@ -66,9 +42,9 @@ static void begin_unit(const step_schedule *plan, const step_row *row, int64_t j
   w->s = gdn2_shape_of(in->K, at_most(plan->width, in->V - value));
   w->head = &unit->head;
   w->tokens = row->at.length;
-  w->from = state_from(plan, row, j, value);
-  w->to = gdn2_states_at(&plan->to, row->slot, 0, j, value);
-  w->each = gdn2_states_at(&call->each, call->by_slot ? row->slot : row->at.sequence, 0, j, value);
+  w->from = gdn2_step_from(call, row, j, value);
+  w->to = gdn2_states_at(&call->to, row->slot, 0, j, value);
+  w->each = gdn2_states_at(&call->each, gdn2_step_drafts(call, row), 0, j, value);
   w->each_step = call->each.stride[1];
   w->o = gdn2_view_rows_out(&call->o, row->at.batch, row->at.start, j);
   if (w->o.at) w->o.at += value * gdn2_dtype_size(w->o.dtype);
@@ -98,7 +74,7 @@ static void next_head(const step_schedule *plan, int64_t j, step_unit *unit) {
   move_rows(&head->w, in->w.stride[2]);
   if (in->decay != GDN2_DECAY_LOG) head->rule = gdn2_gate_rule_of(in, in->g_key_heads ? i : j);
   if (w->from.at) w->from.at += unit->from_step;
-  move_state(&w->to, plan->to.stride[2]);
+  move_state(&w->to, call->to.stride[2]);
   move_state(&w->each, call->each.stride[2]);
   if (w->o.at) w->o.at += call->o.stride[2] * gdn2_dtype_size(w->o.dtype);
 }
@@ -106,7 +82,7 @@ static void next_head(const step_schedule *plan, int64_t j, step_unit *unit) {
 /* Nothing happens to a state that stays where it is. */
 static int is_idle(const gdn2_step_work *w) { return w->tokens == 0 && (!w->to.at || w->to.at == w->from.at); }
 
-static void run_unit(const step_schedule *plan, const step_row *row, const gdn2_step_work *w) {
+static void run_unit(const step_schedule *plan, const gdn2_step_row *row, const gdn2_step_work *w) {
   const gdn2_table *table = plan->call->in.table;
   if (row->slot < 0) {
     if (w->o.at) table->exact.clear(w->s, w->tokens, w->o);
@@ -132,21 +108,21 @@ static void run_task(void *context, int64_t task, int worker) {
   const int64_t first = task * plan->run, count = at_most(plan->run, plan->units - first), heads = first / plan->panels;
   const uint64_t mode = gdn2_flush_begin();
   step_place at = {heads / call->in.HV, heads % call->in.HV, first % plan->panels};
-  step_row rows[2]; /* of the unit, and of the next */
+  gdn2_step_row rows[2]; /* of the unit, and of the next */
   step_unit unit;
-  rows[at.n & 1] = row_of(call, at.n);
+  rows[at.n & 1] = gdn2_step_row_of(call, at.n);
   (void)worker;
   begin_unit(plan, &rows[at.n & 1], at.j, at.panel, &unit);
   for (int64_t i = 0; i < count; i++) {
     const step_place then = place_after(plan, at);
-    const step_row *row = &rows[at.n & 1], *next_row = &rows[then.n & 1];
+    const gdn2_step_row *row = &rows[at.n & 1], *next_row = &rows[then.n & 1];
     const int moves = then.n == at.n && plan->panels == 1;
     unit.work.next = NULL;
     if (i + 1 < count && moves) {
       if (unit.work.from.at) unit.work.next = unit.work.from.at + unit.from_step;
     } else if (i + 1 < count) {
-      if (then.n != at.n) rows[then.n & 1] = row_of(call, then.n);
-      unit.work.next = state_from(plan, next_row, then.j, then.panel * plan->width).at;
+      if (then.n != at.n) rows[then.n & 1] = gdn2_step_row_of(call, then.n);
+      unit.work.next = gdn2_step_from(call, next_row, then.j, then.panel * plan->width).at;
     }
     run_unit(plan, row, &unit.work);
     at = then;
@@ -159,23 +135,12 @@ static void run_task(void *context, int64_t task, int worker) {
   gdn2_flush_end(mode);
 }
 
-/* States [row, head, key, value] as states that have one moment. */
-static gdn2_states_view one_moment(char *data, gdn2_dtype dtype, const int64_t *stride) {
-  return (gdn2_states_view){data, dtype, {stride[0], 0, stride[1], stride[2], stride[3]}};
-}
-
 void gdn2_drive_step(const gdn2_step_call *call) {
   const gdn2_call *in = &call->in;
   const int64_t heads = in->N * in->HV, tokens = in->cu_seqlens ? in->T : in->N * in->T;
   const double numbers = (double)in->HV * (double)(tokens > in->N ? tokens : in->N) * (double)(in->K * in->V);
   const int threads = numbers < (double)WORTH_A_THREAD * in->threads ? (int)(numbers / WORTH_A_THREAD) : in->threads;
   step_schedule plan = {.call = call, .units = heads, .panels = 1, .width = in->V, .run = 1};
-  union {
-    const char *given;
-    char *at;
-  } from = {.given = call->from.data};
-  plan.from = one_moment(from.at, call->from.dtype, call->from.stride);
-  plan.to = one_moment(call->to.data, call->to.dtype, call->to.stride);
   if (heads > 0) {
     if (heads < threads && in->V > PANEL) plan.panels = gdn2_ceil_div(in->V, PANEL), plan.width = PANEL;
     plan.units = heads * plan.panels;

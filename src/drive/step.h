@@ -6,8 +6,8 @@
 /* in.N rows. */
 typedef struct gdn2_step_call {
   gdn2_call in;
-  gdn2_view_out o, to;
-  gdn2_view from;
+  gdn2_view_out o;
+  gdn2_states_view from, to;   /* of one moment; from is only read */
   const void *slot, *accepted; /* NULL: row n has slot n; 0 */
   gdn2_index slot_type, accepted_type;
   const uint8_t *reset; /* NULL: none */
@@ -22,6 +22,32 @@ static inline gdn2_state_at gdn2_states_at(const gdn2_states_view *x, int64_t ro
   if (!x->data) return (gdn2_state_at){.at = NULL};
   const int64_t first = row * x->stride[0] + moment * x->stride[1] + head * x->stride[2] + value * x->stride[4];
   return (gdn2_state_at){x->data + first * gdn2_dtype_size(x->dtype), x->dtype, x->stride[3], x->stride[4]};
+}
+
+/* A row, and where its state comes from. */
+typedef struct gdn2_step_row {
+  gdn2_span at;
+  int64_t slot; /* -1: skipped */
+  int64_t accepted;
+  int fresh;
+} gdn2_step_row;
+
+static inline gdn2_step_row gdn2_step_row_of(const gdn2_step_call *call, int64_t n) {
+  return (gdn2_step_row){.at = gdn2_span_of(&call->in, n),
+                         .slot = call->slot ? gdn2_index_at(call->slot, call->slot_type, n) : n,
+                         .accepted = call->accepted ? gdn2_index_at(call->accepted, call->accepted_type, n) : 0,
+                         .fresh = call->reset && call->reset[n]};
+}
+
+/* The row of each and history that belongs to a row. */
+static inline int64_t gdn2_step_drafts(const gdn2_step_call *call, const gdn2_step_row *row) {
+  return call->by_slot ? row->slot : row->at.sequence;
+}
+
+static inline gdn2_state_at gdn2_step_from(const gdn2_step_call *call, const gdn2_step_row *row, int64_t head, int64_t value) {
+  if (row->fresh || row->slot < 0) return (gdn2_state_at){.at = NULL};
+  if (row->accepted > 0) return gdn2_states_at(&call->history, gdn2_step_drafts(call, row), row->accepted - 1, head, value);
+  return gdn2_states_at(&call->from, row->slot, 0, head, value);
 }
 
 /* A snapshot, of float32. */

@@ -156,8 +156,8 @@ static void test_problem(void **state) {
   refused(GDN2_ERR_ARGUMENT, "struct_size");
   a->problem.h0.data = each;
   refused(GDN2_ERR_ARGUMENT, "h0");
-  a->problem.q.dtype = GDN2_F64;
-  refused(GDN2_ERR_DTYPE, "q");
+  a->problem.q.dtype = GDN2_F64; /* and nothing else */
+  refused(GDN2_ERR_DTYPE, "k");
   a->problem.K = 257;
   refused(GDN2_ERR_SHAPE, "K");
   a->problem.T = -1;

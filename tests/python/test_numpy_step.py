@@ -48,6 +48,21 @@ def test_options():
     token_loop.assert_close({"o": o, "h_final": state}, reference)
 
 
+def test_float64():
+    x = token_loop.sample("gdn2")
+    x = {name: value.astype(np.float64) for name, value in x.items() if name in (*TOKENS, "h0")}
+    reference, _ = token_loop.forward(x)
+    state, parts = x["h0"].copy(), []
+    for t in range(37):
+        parts.append(gdn2.step(**tokens(x, t, t + 1), state=state)[0])
+    o = np.concatenate(parts, axis=1)
+    assert o.dtype == state.dtype == np.float64 and np.abs(reference["o"]).max() > 0.1
+    for got, name in ((o, "o"), (state, "h_final")):
+        assert np.linalg.norm(got - reference[name]) <= 1e-13 * np.linalg.norm(reference[name])
+    fresh = gdn2.step(**tokens(x, 0, 5))[1]
+    assert fresh.dtype == np.float64 and np.array_equal(fresh, gdn2.forward(**tokens(x, 0, 5))[1])
+
+
 def test_slots_and_reset(x):
     pool = np.random.default_rng(0).normal(size=(5, *x["h0"].shape[1:])).astype(np.float32)
     before = pool.copy()
