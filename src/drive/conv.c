@@ -44,11 +44,13 @@ typedef struct {
   gdn2_conv_panel panel;
 } window;
 
-static window window_of(const gdn2_conv_call *call, int64_t task) {
+/* y: what the call writes, y or dx. */
+static window window_of(const gdn2_conv_call *call, const gdn2_view_out *y, int64_t task) {
   const int64_t panels = panels_of(call), at = task / panels, channel = task % panels * GDN2_CONV_PANEL;
   window w = {.in = call, .first = at * WINDOW, .last = at + 1 == windows_of(&call->in) ? INT64_MAX : (at + 1) * WINDOW};
   w.channel = channel;
   w.panel = (gdn2_conv_panel){.W = call->W, .silu = call->silu, .channels = (int)least(GDN2_CONV_PANEL, call->D - channel)};
+  w.panel.stream = gdn2_streams(call->in.B * call->in.T * call->D * gdn2_dtype_size(y->dtype));
   w.panel.bias = gdn2_view_rows(&call->bias, 0, 0, 0, 0.0f);
   gdn2_rows_skip(&w.panel.bias, channel);
   w.panel.weight = (gdn2_conv_grid){call->weight.data, call->weight.dtype, call->weight.stride[2], call->weight.stride[3]};
@@ -133,8 +135,9 @@ static void forward_piece(const void *context, const window *w, int64_t n, const
 static void forward_task(void *context, int64_t task, int worker) {
   (void)worker;
   const gdn2_conv_forward_call *call = context;
-  const window w = window_of(&call->in, task);
+  const window w = window_of(&call->in, &call->y, task);
   walk(&w, forward_piece, call);
+  call->in.in.table->conv.finish();
 }
 
 void gdn2_drive_conv_forward(const gdn2_conv_forward_call *call) {
@@ -180,10 +183,11 @@ static void backward_piece(const void *context, const window *w, int64_t n, cons
 static void backward_task(void *context, int64_t task, int worker) {
   (void)worker;
   const backward_work *work = context;
-  const window w = window_of(&work->call->in, task);
+  const window w = window_of(&work->call->in, &work->call->dx, task);
   for (int sum = 0; work->sums && sum < GDN2_CONV_SUMS; sum++)
     memset(sums_of(work, w.first, sum, w.channel), 0, GDN2_CONV_PANEL * (size_t)number_size(&work->call->in));
   walk(&w, backward_piece, work);
+  work->call->in.in.table->conv.finish();
 }
 
 /* One panel of dweight and dbias. */

@@ -7,6 +7,12 @@
 /* No panel of value channels is narrower, unless V is. */
 #define GDN2_NARROWEST 32
 
+/* Outputs of a call beyond so many bytes are written past the caches: no line is read only to be overwritten, which is a third of
+ * a convolution's traffic. What is smaller stays where its reader will find it. Not asked of the machine: a virtual one is shown
+ * the last-level cache of a whole server, of which it has a part unknown. */
+#define GDN2_STREAM_BYTES ((int64_t)32 << 20)
+static inline int gdn2_streams(int64_t bytes) { return bytes > GDN2_STREAM_BYTES; }
+
 static inline int64_t gdn2_ceil_div(int64_t x, int64_t y) { return x / y + (x % y != 0); }
 
 /* A validated call: every view fits the sizes. */

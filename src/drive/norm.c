@@ -16,11 +16,13 @@ static int64_t least(int64_t x, int64_t y) { return x < y ? x : y; }
 static int64_t most(int64_t x, int64_t y) { return x > y ? x : y; }
 static int64_t rows_of(const gdn2_norm_call *call) { return call->B * call->T * call->H; }
 
-static gdn2_norm_rule rule_of(const gdn2_norm_call *call) {
+/* y: an output. All have the same shape. */
+static gdn2_norm_rule rule_of(const gdn2_norm_call *call, const gdn2_view_out *y) {
   return (gdn2_norm_rule){.D = call->D,
                           .eps = call->eps,
                           .plus_one = call->plus_one,
                           .gate = call->gate,
+                          .stream = gdn2_streams(rows_of(call) * call->D * gdn2_dtype_size(y->dtype)),
                           .weight = gdn2_view_rows(&call->weight, 0, 0, 0, 1.0f)};
 }
 
@@ -60,7 +62,7 @@ static void forward_task(void *context, int64_t task, int worker) {
   (void)worker;
   const gdn2_norm_forward_call *call = context;
   const gdn2_norm_call *in = &call->in;
-  const gdn2_norm_rule rule = rule_of(in);
+  const gdn2_norm_rule rule = rule_of(in, &call->y);
   const int64_t block = forward_rows(in), end = least((task + 1) * block, rows_of(in));
   for (int64_t row = task * block; row < end;) {
     const stretch s = stretch_of(in, row, end);
@@ -68,6 +70,7 @@ static void forward_task(void *context, int64_t task, int worker) {
     in->table->norm.forward(&rule, &rows, s.count, out_stretch(in, &call->y, &s));
     row += s.count;
   }
+  in->table->norm.finish();
 }
 
 void gdn2_drive_norm_forward(const gdn2_norm_forward_call *call) {
@@ -101,7 +104,7 @@ static void backward_task(void *context, int64_t task, int worker) {
   const backward_work *work = context;
   const gdn2_norm_backward_call *call = work->call;
   const gdn2_norm_call *in = &call->in;
-  const gdn2_norm_rule rule = rule_of(in);
+  const gdn2_norm_rule rule = rule_of(in, &call->dx);
   const int64_t block = backward_rows(in), end = least((task + 1) * block, rows_of(in));
   gdn2_norm_grad grad = {.scratch = work->scratch + worker * work->row_bytes};
   if (work->sums) grad.dweight = memset(work->sums + task * work->row_bytes, 0, (size_t)work->row_bytes);
@@ -114,6 +117,7 @@ static void backward_task(void *context, int64_t task, int worker) {
     in->table->norm.backward(&rule, &rows, s.count, &grad);
     row += s.count;
   }
+  in->table->norm.finish();
 }
 
 static void total_task(void *context, int64_t task, int worker) {

@@ -16,6 +16,8 @@ INLINE vf v_zero(void) { return _mm256_setzero_ps(); }
 INLINE vf v_set1(float x) { return _mm256_set1_ps(x); }
 INLINE vf v_load(const float *p) { return _mm256_loadu_ps(p); }
 INLINE void v_store(float *p, vf x) { _mm256_storeu_ps(p, x); }
+INLINE void v_stream(float *p, vf x) { _mm256_stream_ps(p, x); }
+INLINE void v_stream_end(void) { _mm_sfence(); }
 INLINE __m256i v_first(int n) { return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)); }
 INLINE vf v_load_n(const float *p, int n) { return _mm256_maskload_ps(p, v_first(n)); }
 INLINE void v_store_n(float *p, vf x, int n) { _mm256_maskstore_ps(p, v_first(n), x); }
@@ -41,6 +43,11 @@ INLINE vf v_power_of_2(__m256i n) {
 INLINE vf v_ldexp(vf x, vf n) {
   const __m256i all = _mm256_cvtps_epi32(n), half = _mm256_srai_epi32(all, 1);
   return v_mul(v_mul(x, v_power_of_2(half)), v_power_of_2(_mm256_sub_epi32(all, half)));
+}
+INLINE void v_powers(vf t, vf *up, vf *down) {
+  const __m256i two = _mm256_slli_epi32(_mm256_castps_si256(t), 23);
+  *up = _mm256_castsi256_ps(two);
+  *down = _mm256_castsi256_ps(_mm256_sub_epi32(_mm256_set1_epi32(0x7f000000), two));
 }
 INLINE vm v_le(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_LE_OQ); }
 INLINE vf v_keep(vm m, vf x) { return _mm256_and_ps(m, x); }
@@ -107,6 +114,12 @@ INLINE void v_store_bf16(uint16_t *p, vf x, int n) {
   const __m256i h = _mm256_srli_epi32(v_round_bf16(x), 16);
   v_store_16(p, _mm_packus_epi32(_mm256_castsi256_si128(h), _mm256_extracti128_si256(h, 1)), n);
 }
+INLINE __m256i v_to_bf16(vf a, vf b) {
+  const __m256i h = _mm256_srli_epi32(v_round_bf16(a), 16), i = _mm256_srli_epi32(v_round_bf16(b), 16);
+  return _mm256_permute4x64_epi64(_mm256_packus_epi32(h, i), 0xd8);
+}
+INLINE void v_store_bf16_two(uint16_t *p, vf a, vf b) { _mm256_storeu_si256((__m256i *)(void *)p, v_to_bf16(a, b)); }
+INLINE void v_stream_bf16_two(uint16_t *p, vf a, vf b) { _mm256_stream_si256((__m256i *)(void *)p, v_to_bf16(a, b)); }
 INLINE void v_load_bf16_pair(const uint16_t *p, vf *even, vf *odd) {
   const __m256i h = _mm256_loadu_si256((const __m256i *)(const void *)p);
   *even = _mm256_castsi256_ps(_mm256_slli_epi32(h, 16));

@@ -15,6 +15,8 @@ INLINE vf v_zero(void) { return _mm512_setzero_ps(); }
 INLINE vf v_set1(float x) { return _mm512_set1_ps(x); }
 INLINE vf v_load(const float *p) { return _mm512_loadu_ps(p); }
 INLINE void v_store(float *p, vf x) { _mm512_storeu_ps(p, x); }
+INLINE void v_stream(float *p, vf x) { _mm512_stream_ps(p, x); }
+INLINE void v_stream_end(void) { _mm_sfence(); }
 INLINE vm v_first(int n) { return (vm)(n >= VL ? 0xffff : (1u << n) - 1u); }
 INLINE vf v_load_n(const float *p, int n) { return _mm512_maskz_loadu_ps(v_first(n), p); }
 INLINE void v_store_n(float *p, vf x, int n) { _mm512_mask_storeu_ps(p, v_first(n), x); }
@@ -36,6 +38,11 @@ INLINE float v_sum(vf x) {
 }
 INLINE vf v_round(vf x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 INLINE vf v_ldexp(vf x, vf n) { return _mm512_scalef_ps(x, n); }
+INLINE void v_powers(vf t, vf *up, vf *down) {
+  const __m512i two = _mm512_slli_epi32(_mm512_castps_si512(t), 23);
+  *up = _mm512_castsi512_ps(two);
+  *down = _mm512_castsi512_ps(_mm512_sub_epi32(_mm512_set1_epi32(0x7f000000), two));
+}
 INLINE vm v_le(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ); }
 INLINE vf v_keep(vm m, vf x) { return _mm512_maskz_mov_ps(m, x); }
 INLINE vf v_select(vm m, vf a, vf b) { return _mm512_mask_mov_ps(b, m, a); }
@@ -83,8 +90,9 @@ INLINE void v_add_sums(vf r[8], float *a, float *b) {
 INLINE vm v_first_16(int n) { return v_first(n < 0 ? 0 : n); }
 INLINE vf v_load_bf16(const uint16_t *p, int n) {
   const __m256i in = n >= VL ? _mm256_loadu_si256((const void *)p) : _mm256_maskz_loadu_epi16(v_first_16(n), p);
-  const __m512i h = _mm512_cvtepu16_epi32(in);
-  return _mm512_castsi512_ps(_mm512_slli_epi32(h, 16));
+  const __m512i at = _mm512_setr_epi32(0x00000, 0x10000, 0x20000, 0x30000, 0x40000, 0x50000, 0x60000, 0x70000, 0x80000, 0x90000,
+                                       0xa0000, 0xb0000, 0xc0000, 0xd0000, 0xe0000, 0xf0000);
+  return _mm512_castsi512_ps(_mm512_maskz_permutexvar_epi16(0xaaaaaaaa, at, _mm512_castsi256_si512(in)));
 }
 INLINE vf v_load_f16(const uint16_t *p, int n) {
   return _mm512_cvtph_ps(n >= VL ? _mm256_loadu_si256((const void *)p) : _mm256_maskz_loadu_epi16(v_first_16(n), p));
@@ -105,6 +113,13 @@ INLINE void v_store_bf16(uint16_t *p, vf x, int n) {
   else
     _mm256_mask_storeu_epi16(p, v_first_16(n), h);
 }
+INLINE __m512i v_to_bf16(vf a, vf b) {
+  const __m512i at = _mm512_setr_epi32(0x030001, 0x070005, 0x0b0009, 0x0f000d, 0x130011, 0x170015, 0x1b0019, 0x1f001d, 0x230021,
+                                       0x270025, 0x2b0029, 0x2f002d, 0x330031, 0x370035, 0x3b0039, 0x3f003d);
+  return _mm512_permutex2var_epi16(v_round_bf16(a), at, v_round_bf16(b));
+}
+INLINE void v_store_bf16_two(uint16_t *p, vf a, vf b) { _mm512_storeu_si512(p, v_to_bf16(a, b)); }
+INLINE void v_stream_bf16_two(uint16_t *p, vf a, vf b) { _mm512_stream_si512((void *)p, v_to_bf16(a, b)); }
 INLINE void v_load_bf16_pair(const uint16_t *p, vf *even, vf *odd) {
   const __m512i h = _mm512_loadu_si512(p);
   *even = _mm512_castsi512_ps(_mm512_slli_epi32(h, 16));

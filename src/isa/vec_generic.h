@@ -23,6 +23,8 @@ INLINE vf v_load(const float *p) {
   return x;
 }
 INLINE void v_store(float *p, vf x) { memcpy(p, &x, sizeof x); }
+INLINE void v_stream(float *p, vf x) { v_store(p, x); }
+INLINE void v_stream_end(void) {}
 INLINE vf v_load_n(const float *p, int n) {
   vf x = v_zero();
   for (int i = 0; i < VL && i < n; i++) x[i] = p[i];
@@ -52,6 +54,11 @@ INLINE vf v_ldexp(vf x, vf n) {
   for (int i = 0; i < VL; i++) all[i] = n[i] == n[i] ? (int32_t)n[i] : 0;
   const vm half = all >> 1;
   return x * (vf)((half + 127) << 23) * (vf)((all - half + 127) << 23);
+}
+INLINE void v_powers(vf t, vf *up, vf *down) {
+  typedef uint32_t bits __attribute__((vector_size(16)));
+  const bits two = (bits)t << 23;
+  *up = (vf)two, *down = (vf)(0x7f000000 - two);
 }
 INLINE vm v_le(vf a, vf b) { return a <= b; }
 INLINE vf v_keep(vm m, vf x) { return (vf)((vm)x & m); }
@@ -89,6 +96,11 @@ INLINE void v_store_bf16(uint16_t *p, vf v, int n) {
   v_store(x, v);
   for (int i = 0; i < VL && i < n; i++) p[i] = gdn2_to_bf16(x[i]);
 }
+INLINE void v_store_bf16_two(uint16_t *p, vf a, vf b) {
+  v_store_bf16(p, a, VL);
+  v_store_bf16(p + VL, b, VL);
+}
+INLINE void v_stream_bf16_two(uint16_t *p, vf a, vf b) { v_store_bf16_two(p, a, b); }
 INLINE void v_load_bf16_pair(const uint16_t *p, vf *even, vf *odd) {
   float a[VL], b[VL];
   for (int i = 0; i < VL; i++) a[i] = gdn2_from_bf16(p[2 * i]), b[i] = gdn2_from_bf16(p[2 * i + 1]);

@@ -16,6 +16,9 @@ INLINE vf v_zero(void) { return vdupq_n_f32(0); }
 INLINE vf v_set1(float x) { return vdupq_n_f32(x); }
 INLINE vf v_load(const float *p) { return vld1q_f32(p); }
 INLINE void v_store(float *p, vf x) { vst1q_f32(p, x); }
+/* Plain: these cores notice streams of stores themselves. */
+INLINE void v_stream(float *p, vf x) { v_store(p, x); }
+INLINE void v_stream_end(void) {}
 INLINE vf v_load_n(const float *p, int n) {
   if (n >= VL) return vld1q_f32(p);
   if (n <= 0) return v_zero();
@@ -49,6 +52,10 @@ INLINE vf v_power_of_2(int32x4_t n) { return vreinterpretq_f32_s32(vshlq_n_s32(v
 INLINE vf v_ldexp(vf x, vf n) {
   const int32x4_t all = vcvtq_s32_f32(n), half = vshrq_n_s32(all, 1);
   return v_mul(v_mul(x, v_power_of_2(half)), v_power_of_2(vsubq_s32(all, half)));
+}
+INLINE void v_powers(vf t, vf *up, vf *down) {
+  const uint32x4_t two = vshlq_n_u32(vreinterpretq_u32_f32(t), 23);
+  *up = vreinterpretq_f32_u32(two), *down = vreinterpretq_f32_u32(vsubq_u32(vdupq_n_u32(0x7f000000), two));
 }
 INLINE vf v_nan_to_zero(vf x) { return v_keep(vceqq_f32(x, x), x); }
 
@@ -96,6 +103,10 @@ INLINE uint32x4_t v_round_bf16(vf x) {
   return vbslq_u32(vceqq_f32(x, x), round, vorrq_u32(bits, vdupq_n_u32(0x400000)));
 }
 INLINE void v_store_bf16(uint16_t *p, vf x, int n) { v_store_16(p, vshrn_n_u32(v_round_bf16(x), 16), n); }
+INLINE void v_store_bf16_two(uint16_t *p, vf a, vf b) {
+  vst1q_u16(p, vuzp2q_u16(vreinterpretq_u16_u32(v_round_bf16(a)), vreinterpretq_u16_u32(v_round_bf16(b))));
+}
+INLINE void v_stream_bf16_two(uint16_t *p, vf a, vf b) { v_store_bf16_two(p, a, b); }
 INLINE void v_load_bf16_pair(const uint16_t *p, vf *even, vf *odd) {
   const uint32x4_t h = vreinterpretq_u32_u16(vld1q_u16(p));
   *even = vreinterpretq_f32_u32(vshlq_n_u32(h, 16));

@@ -27,6 +27,7 @@ typedef struct gdn2_conv_grid_out {
 /* The panel's part of the problem: `channels` of them. */
 typedef struct gdn2_conv_panel {
   int W, silu, channels;
+  int stream; /* y or dx is written past the caches where it can be */
   gdn2_conv_grid weight;
   gdn2_rows bias; /* one row */
 } gdn2_conv_panel;
@@ -53,6 +54,8 @@ typedef struct gdn2_conv_stages {
   void (*backward)(const gdn2_conv_panel *p, const gdn2_conv_run *run, const gdn2_conv_grad *grad);
   /* to = the sum of `blocks` rows of `channels` numbers, `step` apart, added in order in float64; f64: the rows are double. */
   void (*total)(int channels, int64_t blocks, const void *rows, int64_t step, int f64, gdn2_conv_grid_out to);
+  /* After the last of the above in a task. */
+  void (*finish)(void);
   /* Zeros in the first `count` tokens of a panel. */
   void (*clear)(int channels, int64_t count, gdn2_rows_out y);
 } gdn2_conv_stages;

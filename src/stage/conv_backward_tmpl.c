@@ -67,9 +67,27 @@ INLINE void conv_back_end(int W, const conv_back_column *k, conv_back_room *room
   add_to(sums + GDN2_CONV_MAX_WIDTH * ld + m, k->sum[W]);
 }
 
-/* A full block of a type and of whole vectors, away from the state and from the last W-1 tokens. */
+/* Equations (L2) to (L4) for a vector of each of a block's rows. */
+INLINE void conv_back_values(int W, int silu, gdn2_dtype dtype, const conv_rows *rows, const conv_rows *dy_rows,
+                             conv_back_room *room, float *sums, int64_t ld, int m, vf *dx) {
+  conv_back_column k = {.c = conv_taps_at(W, &room->fore, m)};
+  conv_back_begin(W, &k, room, CONV_BLOCK, m);
+  UNROLL
+  for (int j = 0; j < W - 1; j++) k.c.x[j] = any_load(dtype, rows->x[j], m, VL);
+  vf x[CONV_BLOCK], dy[CONV_BLOCK];
+  UNROLL
+  for (int i = 0; i < CONV_BLOCK; i++) x[i] = any_load(dtype, rows->x[W - 1 + i], m, VL);
+  UNROLL
+  for (int i = 0; i < CONV_BLOCK; i++) dy[i] = any_load(dtype, dy_rows->x[i], m, VL);
+  conv_back_tokens(W, silu, &k, CONV_BLOCK, x, dy);
+  UNROLL
+  for (int i = 0; i < CONV_BLOCK; i++) dx[i] = conv_back_dx(W, &k, i, v_zero());
+  conv_back_end(W, &k, room, sums, ld, m);
+}
+
+/* A full block of a type and of whole steps, away from the state and from the last W-1 tokens. */
 INLINE void conv_back_block(int W, int silu, gdn2_dtype dtype, int channels, const gdn2_conv_run *run, const gdn2_conv_grad *grad,
-                            conv_back_room *room, int64_t t) {
+                            conv_back_room *room, int stream, int64_t t) {
   const int64_t size = gdn2_dtype_size(dtype), wants_dx = grad->dx.at != NULL;
   const conv_rows rows = conv_rows_at(W, &run->x, wants_dx ? &grad->dx : NULL, t, CONV_BLOCK);
   const conv_rows dy_rows = conv_rows_at(1, &grad->dy, NULL, t, CONV_BLOCK);
@@ -77,38 +95,24 @@ INLINE void conv_back_block(int W, int silu, gdn2_dtype dtype, int channels, con
   const ptrdiff_t dx_ahead = wants_dx ? -CONV_BLOCK * grad->dx.step * size : 0;
   float *const sums = grad->sums;
   const int64_t ld = grad->ld;
-  for (int m = 0; m + VL <= channels; m += VL) {
-    conv_back_column k = {.c = conv_taps_at(W, &room->fore, m)};
-    conv_back_begin(W, &k, room, CONV_BLOCK, m);
+  for (int m = 0; m + CONV_STEP <= channels; m += CONV_STEP) {
+    vf dx[2][CONV_BLOCK];
     UNROLL
-    for (int j = 0; j < W - 1; j++) k.c.x[j] = any_load(dtype, rows.x[j], m, VL);
-    vf x[CONV_BLOCK], dy[CONV_BLOCK];
-    UNROLL
-    for (int i = 0; i < CONV_BLOCK; i++) x[i] = any_load(dtype, rows.x[W - 1 + i], m, VL);
-    UNROLL
-    for (int i = 0; i < CONV_BLOCK; i++) dy[i] = any_load(dtype, dy_rows.x[i], m, VL);
-    conv_back_tokens(W, silu, &k, CONV_BLOCK, x, dy);
-    if (wants_dx) {
-      UNROLL
-      for (int i = 0; i < CONV_BLOCK; i++) any_store(dtype, rows.y[i], m, conv_back_dx(W, &k, i, v_zero()), VL);
-    }
-    conv_back_end(W, &k, room, sums, ld, m);
-    UNROLL
-    for (int i = 0; i < CONV_BLOCK; i++) {
-      __builtin_prefetch(rows.x[i] + x_ahead + m * size, 0, 3);
-      __builtin_prefetch(dy_rows.x[i] + dy_ahead + m * size, 0, 3);
-      if (wants_dx) __builtin_prefetch(rows.y[i] + dx_ahead + m * size, 1, 3);
-    }
+    for (int h = 0; h < 2; h++) conv_back_values(W, silu, dtype, &rows, &dy_rows, room, sums, ld, m + h * VL, dx[h]);
+    if (wants_dx) conv_store(dtype, stream, rows.y, m, dx);
+    conv_fetch(dtype, rows.x, x_ahead, m);
+    conv_fetch(dtype, dy_rows.x, dy_ahead, m);
+    if (wants_dx && !stream) conv_fetch_out(dtype, rows.y, dx_ahead, m);
   }
 }
 
 #define CONV_BACK_OF(NAME, W, DTYPE)                                                                                             \
   STAGE void NAME(const gdn2_conv_panel *p, const gdn2_conv_run *run, const gdn2_conv_grad *grad, conv_back_room *room,          \
-                  int64_t t) {                                                                                                   \
+                  int stream, int64_t t) {                                                                                       \
     if (p->silu)                                                                                                                 \
-      conv_back_block(W, 1, DTYPE, p->channels, run, grad, room, t);                                                             \
+      conv_back_block(W, 1, DTYPE, p->channels, run, grad, room, stream, t);                                                     \
     else                                                                                                                         \
-      conv_back_block(W, 0, DTYPE, p->channels, run, grad, room, t);                                                             \
+      conv_back_block(W, 0, DTYPE, p->channels, run, grad, room, stream, t);                                                     \
   }
 CONV_BACK_OF(conv_back_2_f32, 2, GDN2_F32)
 CONV_BACK_OF(conv_back_3_f32, 3, GDN2_F32)
@@ -118,7 +122,7 @@ CONV_BACK_OF(conv_back_3_bf16, 3, GDN2_BF16)
 CONV_BACK_OF(conv_back_4_bf16, 4, GDN2_BF16)
 
 typedef void conv_back_fn(const gdn2_conv_panel *p, const gdn2_conv_run *run, const gdn2_conv_grad *grad, conv_back_room *room,
-                          int64_t t);
+                          int stream, int64_t t);
 
 /* The code for full blocks of these types; NULL: there is none. */
 INLINE conv_back_fn *conv_back_for(int W, const gdn2_conv_run *run, const gdn2_conv_grad *grad) {
@@ -189,13 +193,13 @@ STAGE void conv_dstate(const gdn2_conv_panel *p, const gdn2_conv_run *run, const
  * sums does not depend on what is wanted or given. */
 STAGE void conv_walk_back(const gdn2_conv_panel *p, const gdn2_conv_run *run, const gdn2_conv_grad *grad, conv_back_room *room) {
   conv_back_fn *quick = conv_back_for(p->W, run, grad);
-  const int whole = p->channels / VL * VL;
+  const int whole = p->channels / CONV_STEP * CONV_STEP, stream = p->stream && rows_streamable(&grad->dx);
   const int64_t end = run->first + run->count, kept = run->length - (p->W - 1);
   for (int64_t block = (run->count - 1) / CONV_BLOCK; block >= 0; block--) {
     const int64_t t = run->first + block * CONV_BLOCK, left = end - t;
     const int count = left < CONV_BLOCK ? (int)left : CONV_BLOCK;
     const int is_quick = quick && count == CONV_BLOCK && t >= p->W - 1 && t + CONV_BLOCK <= kept;
-    if (is_quick) quick(p, run, grad, room, t);
+    if (is_quick) quick(p, run, grad, room, stream, t);
     for (int i = count - 1; i >= 0 && !(is_quick && whole == p->channels); i--)
       conv_back_token_any(p, run, grad, room, t + i, is_quick ? whole : 0);
   }

@@ -147,27 +147,56 @@ INLINE void conv_values(int silu, int count, vf *z) {
   GATE_EACH(z[i] = v_mul(z[i], s[i]));
 }
 
-/* A full block of a type and of whole vectors that does not look into the state. */
+/* What a step of a block covers of a row: two vectors, which make a cache line of 16-bit numbers. */
+#define CONV_STEP (2 * VL)
+
+/* y: the two vectors of each of a block's rows. */
+INLINE void conv_store(gdn2_dtype dtype, int stream, char *const *rows, int m, vf (*y)[CONV_BLOCK]) {
+  UNROLL
+  for (int i = 0; i < CONV_BLOCK; i++) any_store_two(dtype, stream, rows[i], m, y[0][i], y[1][i]);
+}
+
+/* The lines of a step in the next block, to be read or to be written. */
+INLINE void conv_fetch(gdn2_dtype dtype, const char *const *rows, ptrdiff_t ahead, int m) {
+  const int size = (int)gdn2_dtype_size(dtype);
+  UNROLL
+  for (int at = 0; at < CONV_STEP * size; at += 64) {
+    UNROLL
+    for (int i = 0; i < CONV_BLOCK; i++) __builtin_prefetch(rows[i] + ahead + m * size + at, 0, 3);
+  }
+}
+INLINE void conv_fetch_out(gdn2_dtype dtype, char *const *rows, ptrdiff_t ahead, int m) {
+  const int size = (int)gdn2_dtype_size(dtype);
+  UNROLL
+  for (int at = 0; at < CONV_STEP * size; at += 64) {
+    UNROLL
+    for (int i = 0; i < CONV_BLOCK; i++) __builtin_prefetch(rows[i] + ahead + m * size + at, 1, 3);
+  }
+}
+
+/* A vector of each of a block's rows. */
+INLINE void conv_block_values(int W, int silu, gdn2_dtype dtype, const conv_rows *rows, const conv_room *room, int m, vf *y) {
+  conv_column c = conv_taps_at(W, room, m);
+  UNROLL
+  for (int j = 0; j < W - 1; j++) c.x[j] = any_load(dtype, rows->x[j], m, VL);
+  UNROLL
+  for (int i = 0; i < CONV_BLOCK; i++) y[i] = conv_next(W, &c, any_load(dtype, rows->x[W - 1 + i], m, VL));
+  conv_values(silu, CONV_BLOCK, y);
+}
+
+/* A full block of a type and of whole steps that does not look into the state. */
 INLINE void conv_block(int W, int silu, gdn2_dtype dtype, int channels, const gdn2_rows *x, const gdn2_rows_out *y,
-                       const conv_room *room, int64_t t) {
+                       const conv_room *room, int stream, int64_t t) {
   const conv_rows rows = conv_rows_at(W, x, y, t, CONV_BLOCK);
   const ptrdiff_t x_ahead = CONV_BLOCK * x->step * gdn2_dtype_size(dtype),
                   y_ahead = CONV_BLOCK * y->step * gdn2_dtype_size(dtype);
-  for (int m = 0; m + VL <= channels; m += VL) {
-    conv_column c = conv_taps_at(W, room, m);
+  for (int m = 0; m + CONV_STEP <= channels; m += CONV_STEP) {
+    vf y_of[2][CONV_BLOCK];
     UNROLL
-    for (int j = 0; j < W - 1; j++) c.x[j] = any_load(dtype, rows.x[j], m, VL);
-    vf y_of[CONV_BLOCK];
-    UNROLL
-    for (int i = 0; i < CONV_BLOCK; i++) y_of[i] = conv_next(W, &c, any_load(dtype, rows.x[W - 1 + i], m, VL));
-    conv_values(silu, CONV_BLOCK, y_of);
-    UNROLL
-    for (int i = 0; i < CONV_BLOCK; i++) any_store(dtype, rows.y[i], m, y_of[i], VL);
-    UNROLL
-    for (int i = 0; i < CONV_BLOCK; i++) {
-      __builtin_prefetch(rows.x[W - 1 + i] + x_ahead + m * gdn2_dtype_size(dtype), 0, 3);
-      __builtin_prefetch(rows.y[i] + y_ahead + m * gdn2_dtype_size(dtype), 1, 3);
-    }
+    for (int h = 0; h < 2; h++) conv_block_values(W, silu, dtype, &rows, room, m + h * VL, y_of[h]);
+    conv_store(dtype, stream, rows.y, m, y_of);
+    conv_fetch(dtype, rows.x + W - 1, x_ahead, m);
+    if (!stream) conv_fetch_out(dtype, rows.y, y_ahead, m);
   }
 }
 
@@ -191,11 +220,12 @@ STAGE void conv_token_any(const gdn2_conv_panel *p, const gdn2_rows *x, const gd
 }
 
 #define CONV_BLOCK_OF(NAME, W, DTYPE)                                                                                            \
-  STAGE void NAME(const gdn2_conv_panel *p, const gdn2_rows *x, const gdn2_rows_out *y, const conv_room *room, int64_t t) {      \
+  STAGE void NAME(const gdn2_conv_panel *p, const gdn2_rows *x, const gdn2_rows_out *y, const conv_room *room, int stream,       \
+                  int64_t t) {                                                                                                   \
     if (p->silu)                                                                                                                 \
-      conv_block(W, 1, DTYPE, p->channels, x, y, room, t);                                                                       \
+      conv_block(W, 1, DTYPE, p->channels, x, y, room, stream, t);                                                               \
     else                                                                                                                         \
-      conv_block(W, 0, DTYPE, p->channels, x, y, room, t);                                                                       \
+      conv_block(W, 0, DTYPE, p->channels, x, y, room, stream, t);                                                               \
   }
 CONV_BLOCK_OF(conv_block_2_f32, 2, GDN2_F32)
 CONV_BLOCK_OF(conv_block_3_f32, 3, GDN2_F32)
@@ -205,7 +235,7 @@ CONV_BLOCK_OF(conv_block_3_bf16, 3, GDN2_BF16)
 CONV_BLOCK_OF(conv_block_4_bf16, 4, GDN2_BF16)
 
 typedef void conv_block_fn(const gdn2_conv_panel *p, const gdn2_rows *x, const gdn2_rows_out *y, const conv_room *room,
-                           int64_t t);
+                           int stream, int64_t t);
 
 /* The code for full blocks of these types; NULL: there is none. */
 INLINE conv_block_fn *conv_block_for(int W, gdn2_dtype from, gdn2_dtype to) {
@@ -218,10 +248,10 @@ INLINE conv_block_fn *conv_block_for(int W, gdn2_dtype from, gdn2_dtype to) {
 
 STAGE void conv_outputs(const gdn2_conv_panel *p, const gdn2_conv_run *run, gdn2_rows_out y, const conv_room *room) {
   conv_block_fn *block = conv_block_for(p->W, run->x.dtype, y.dtype);
-  const int whole = p->channels / VL * VL;
+  const int whole = p->channels / CONV_STEP * CONV_STEP, stream = p->stream && rows_streamable(&y);
   for (int64_t t = run->first, end = run->first + run->count; t < end;) {
     const int quick = block && t >= p->W - 1 && t + CONV_BLOCK <= end, count = quick ? CONV_BLOCK : 1;
-    if (quick) block(p, &run->x, &y, room, t);
+    if (quick) block(p, &run->x, &y, room, stream, t);
     for (int i = 0; i < count && !(quick && whole == p->channels); i++)
       conv_token_any(p, &run->x, &y, room, t + i, quick ? whole : 0);
     t += count;
@@ -253,6 +283,8 @@ STAGE void stage_conv_forward(const gdn2_conv_panel *p, const gdn2_conv_run *run
   if (y.at) conv_outputs(p, run, y, &room);
   if (state_final.at && run->first == 0) conv_keep(p, run, &room, state_final);
 }
+
+STAGE void stage_conv_finish(void) { v_stream_end(); }
 
 STAGE void stage_conv_clear(int channels, int64_t count, gdn2_rows_out y) {
   for (int64_t t = 0; t < count; t++)

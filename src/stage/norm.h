@@ -10,6 +10,7 @@ typedef struct gdn2_norm_rule {
   double eps;
   int plus_one;
   gdn2_norm_gate gate;
+  int stream;       /* outputs are written past the caches where they can be */
   gdn2_rows weight; /* one row; at == NULL: ones */
 } gdn2_norm_rule;
 
@@ -28,5 +29,7 @@ typedef struct gdn2_norm_grad {
 typedef struct gdn2_norm_stages {
   void (*forward)(const gdn2_norm_rule *rule, const gdn2_norm_in *in, int64_t rows, gdn2_rows_out y);
   void (*backward)(const gdn2_norm_rule *rule, const gdn2_norm_in *in, int64_t rows, const gdn2_norm_grad *grad);
+  /* After the last of the above in a task. */
+  void (*finish)(void);
 } gdn2_norm_stages;
 #endif

@@ -18,6 +18,15 @@ INLINE vf norm_load(gdn2_dtype dtype, const gdn2_rows *rows, int64_t r, int64_t 
   return any_load(dtype, rows->at, r * rows->step + m, n);
 }
 
+/* `count` vectors to an output: two at a time, or one with n numbers. */
+INLINE void norm_store(gdn2_dtype dtype, int stream, const gdn2_rows_out *rows, int64_t r, int64_t m, int count, const vf *x,
+                       int n) {
+  const int64_t at = r * rows->step + m;
+  if (count == 1) any_store(dtype, rows->at, at, x[0], n);
+  UNROLL
+  for (int i = 0; i + 1 < count; i += 2) any_store_two(dtype, stream, rows->at, at + i * VL, x[i], x[i + 1]);
+}
+
 INLINE int norm_left(int64_t D, int64_t m) { return D - m < VL ? (int)(D - m) : VL; }
 
 /* The sum over a row of its squares, in four running sums. */
@@ -65,7 +74,7 @@ INLINE vf norm_weight(const gdn2_norm_rule *rule, int64_t m, int n) {
 
 /* y of `count` vectors of a row from channel m on; n: numbers in the last. */
 INLINE void norm_vectors(gdn2_dtype xt, gdn2_dtype zt, gdn2_dtype yt, const gdn2_norm_rule *rule, const gdn2_norm_in *in,
-                         int64_t r, vf root, gdn2_rows_out y, int64_t m, int count, int n) {
+                         int64_t r, vf root, gdn2_rows_out y, int stream, int64_t m, int count, int n) {
   vf out[GATE_MOST], z[GATE_MOST], s[GATE_MOST];
   GATE_EACH(out[i] = v_mul(v_mul(norm_load(xt, &in->x, r, m + i * VL, n), root), norm_weight(rule, m + i * VL, n)));
   if (in->z.at) {
@@ -73,20 +82,22 @@ INLINE void norm_vectors(gdn2_dtype xt, gdn2_dtype zt, gdn2_dtype yt, const gdn2
     gate_sigmoid(count, z, s);
     GATE_EACH(out[i] = v_mul(out[i], rule->gate == GDN2_NORM_SILU ? v_mul(z[i], s[i]) : s[i]));
   }
-  GATE_EACH(any_store(yt, y.at, r * y.step + m + i * VL, out[i], n));
+  norm_store(yt, stream, &y, r, m, count, out, n);
 }
 
 INLINE void norm_row(gdn2_dtype xt, gdn2_dtype zt, gdn2_dtype yt, const gdn2_norm_rule *rule, const gdn2_norm_in *in, int64_t r,
-                     gdn2_rows_out y) {
+                     gdn2_rows_out y, int stream) {
   const vf root = v_set1(norm_root(xt, rule, &in->x, r));
   int64_t m = 0;
-  for (; m + GATE_MOST * VL <= rule->D; m += GATE_MOST * VL) norm_vectors(xt, zt, yt, rule, in, r, root, y, m, GATE_MOST, VL);
-  for (; m < rule->D; m += VL) norm_vectors(xt, zt, yt, rule, in, r, root, y, m, 1, norm_left(rule->D, m));
+  for (; m + GATE_MOST * VL <= rule->D; m += GATE_MOST * VL)
+    norm_vectors(xt, zt, yt, rule, in, r, root, y, stream, m, GATE_MOST, VL);
+  for (; m < rule->D; m += VL) norm_vectors(xt, zt, yt, rule, in, r, root, y, stream, m, 1, norm_left(rule->D, m));
 }
 
 #define NORM_ROWS_OF(NAME, XT, ZT, YT)                                                                                           \
   STAGE void NAME(const gdn2_norm_rule *rule, const gdn2_norm_in *in, int64_t rows, gdn2_rows_out y) {                           \
-    for (int64_t r = 0; r < rows; r++) norm_row(XT, ZT, YT, rule, in, r, y);                                                     \
+    const int stream = rule->stream && rows_streamable(&y);                                                                      \
+    for (int64_t r = 0; r < rows; r++) norm_row(XT, ZT, YT, rule, in, r, y, stream);                                             \
   }
 NORM_ROWS_OF(norm_rows_f32, GDN2_F32, GDN2_F32, GDN2_F32)
 NORM_ROWS_OF(norm_rows_bf16, GDN2_BF16, GDN2_BF16, GDN2_BF16)
@@ -111,6 +122,7 @@ STAGE void stage_norm_forward(const gdn2_norm_rule *rule, const gdn2_norm_in *in
 
 typedef struct {
   gdn2_dtype x, z, dy, dx, dz;
+  int stream_dx, stream_dz;
 } norm_types;
 
 /* (L6) and (L8) for `count` vectors; dn goes to the scratch row, and the sum of dn n is added to. */
@@ -127,9 +139,7 @@ INLINE vf norm_back_vectors(norm_types type, const gdn2_norm_rule *rule, const g
     GATE_EACH(rest[i] = v_mul(s[i], rest[i]));
     GATE_EACH(rest[i] = silu ? v_fma(z[i], rest[i], s[i]) : rest[i]); /* the slope */
     GATE_EACH(rest[i] = v_mul(v_mul(d[i], rest[i]), v_mul(x[i], norm_weight(rule, m + i * VL, n))));
-    if (grad->dz.at) {
-      GATE_EACH(any_store(type.dz, grad->dz.at, r * grad->dz.step + m + i * VL, rest[i], n));
-    }
+    if (grad->dz.at) norm_store(type.dz, type.stream_dz, &grad->dz, r, m, count, rest, n);
     GATE_EACH(d[i] = v_mul(d[i], silu ? v_mul(z[i], s[i]) : s[i]));
   }
   if (dweight) {
@@ -143,10 +153,12 @@ INLINE vf norm_back_vectors(norm_types type, const gdn2_norm_rule *rule, const g
 
 /* (L7). */
 INLINE void norm_back_store(norm_types type, const gdn2_norm_in *in, int64_t r, const gdn2_norm_grad *grad, vf root, vf mean,
-                            int64_t m, int n) {
+                            int64_t m, int count, int n) {
   const float *scratch = grad->scratch;
-  const vf x = v_mul(norm_load(type.x, &in->x, r, m, n), root);
-  any_store(type.dx, grad->dx.at, r * grad->dx.step + m, v_mul(root, v_fnma(x, mean, v_load_upto(scratch + m, n))), n);
+  vf x[GATE_MOST];
+  GATE_EACH(x[i] = v_mul(norm_load(type.x, &in->x, r, m + i * VL, n), root));
+  GATE_EACH(x[i] = v_mul(root, v_fnma(x[i], mean, v_load_upto(scratch + m + i * VL, n))));
+  norm_store(type.dx, type.stream_dx, &grad->dx, r, m, count, x, n);
 }
 
 INLINE void norm_back_row(norm_types type, const gdn2_norm_rule *rule, const gdn2_norm_in *in, int64_t r,
@@ -160,13 +172,14 @@ INLINE void norm_back_row(norm_types type, const gdn2_norm_rule *rule, const gdn
   for (; m < D; m += VL) sum = norm_back_vectors(type, rule, in, r, grad, root, sum, m, 1, norm_left(D, m));
   if (!grad->dx.at) return;
   const vf mean = v_set1(v_sum(sum) / (float)D);
-  for (m = 0; m + VL <= D; m += VL) norm_back_store(type, in, r, grad, root, mean, m, VL);
-  if (m < D) norm_back_store(type, in, r, grad, root, mean, m, (int)(D - m));
+  for (m = 0; m + GATE_MOST * VL <= D; m += GATE_MOST * VL) norm_back_store(type, in, r, grad, root, mean, m, GATE_MOST, VL);
+  for (; m < D; m += VL) norm_back_store(type, in, r, grad, root, mean, m, 1, norm_left(D, m));
 }
 
 #define NORM_BACK_OF(NAME, XT, ZT, DYT, DXT, DZT)                                                                                \
   STAGE void NAME(const gdn2_norm_rule *rule, const gdn2_norm_in *in, int64_t rows, const gdn2_norm_grad *grad) {                \
-    const norm_types type = {XT, ZT, DYT, DXT, DZT};                                                                             \
+    const norm_types type = {                                                                                                    \
+        XT, ZT, DYT, DXT, DZT, rule->stream && rows_streamable(&grad->dx), rule->stream && rows_streamable(&grad->dz)};          \
     for (int64_t r = 0; r < rows; r++) norm_back_row(type, rule, in, r, grad);                                                   \
   }
 NORM_BACK_OF(norm_back_f32, GDN2_F32, GDN2_F32, GDN2_F32, GDN2_F32, GDN2_F32)
@@ -188,3 +201,5 @@ STAGE void stage_norm_backward(const gdn2_norm_rule *rule, const gdn2_norm_in *i
   else
     norm_back_any(rule, in, rows, grad);
 }
+
+STAGE void stage_norm_finish(void) { v_stream_end(); }

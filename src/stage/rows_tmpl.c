@@ -20,6 +20,29 @@ INLINE void any_store(gdn2_dtype dtype, char *at, int64_t index, vf x, int n) {
     v_store_f16(half, x, n);
 }
 
+/* The same of two whole vectors, a and then b; stream: past the caches. */
+INLINE void any_store_two(gdn2_dtype dtype, int stream, char *at, int64_t index, vf a, vf b) {
+  float *single = (float *)(void *)at + index;
+  uint16_t *half = (uint16_t *)(void *)at + index;
+  if (stream && dtype == GDN2_F32) {
+    v_stream(single, a);
+    v_stream(single + VL, b);
+  } else if (stream && dtype == GDN2_BF16) {
+    v_stream_bf16_two(half, a, b);
+  } else if (dtype == GDN2_BF16) {
+    v_store_bf16_two(half, a, b);
+  } else {
+    any_store(dtype, at, index, a, VL);
+    any_store(dtype, at, index + VL, b, VL);
+  }
+}
+
+/* Whether two vectors of every row begin where they may be streamed to: rows are whole cache lines. */
+INLINE int rows_streamable(const gdn2_rows_out *rows) {
+  const uintptr_t step = (uintptr_t)(rows->step * gdn2_dtype_size(rows->dtype));
+  return (((uintptr_t)rows->at | step) & 63) == 0;
+}
+
 /* Channels m .. m+count-1 of token t, count <= VL; lanes beyond hold 0, or the gate's value where it is one for all channels. */
 INLINE vf row_load(const gdn2_rows *rows, int64_t t, int m, int count) {
   if (!rows->at) return v_set1(rows->absent);

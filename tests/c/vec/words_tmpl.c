@@ -155,6 +155,20 @@ static void test_ldexp(void **state) {
   }
 }
 
+static void test_powers(void **state) {
+  (void)state;
+  for (int n = -126; n <= 126; n++) {
+    float got[2][VL];
+    vf up, down;
+    v_powers(v_set1(0x1.8p23f + 127 + (float)n), &up, &down);
+    v_store(got[0], up), v_store(got[1], down);
+    for (int i = 0; i < VL; i++) {
+      expect_same("2^n of v_powers", got[0][i], ldexpf(1, n));
+      expect_same("2^-n of v_powers", got[1][i], ldexpf(1, -n));
+    }
+  }
+}
+
 /* |got - want| in units of the last place of want as a float; subnormal numbers have the smallest of them. */
 static double units(float got, double want) {
   int exponent;
@@ -348,6 +362,29 @@ static void test_pairs(void **state) {
     }
   }
 }
+
+/* Two vectors one behind the other, and past the caches: what the plain words for one vector do. */
+static void test_two(void **state) {
+  (void)state;
+  rng r = {8};
+  uint16_t *half = (uint16_t *)(void *)test_floats(VL), *streamed = (uint16_t *)(void *)test_floats(VL), want[2 * VL];
+  float *x = test_floats(2 * VL), *single = test_floats(VL);
+  for (int n = 0; n < 20000; n++) {
+    for (int i = 0; i < 2 * VL; i++) {
+      const uint32_t bits = (uint32_t)rng_next(&r) << (i % 3 == 0 ? 15 : 0); /* half of these are ties */
+      memcpy(x + i, &bits, sizeof bits);
+      v_store_bf16(want + i, v_set1(x[i]), 1);
+    }
+    v_store_bf16_two(half, v_load(x), v_load(x + VL));
+    v_stream_bf16_two(streamed, v_load(x), v_load(x + VL));
+    v_stream(single, v_load(x));
+    v_stream_end();
+    assert_memory_equal(half, want, sizeof want);
+    assert_memory_equal(streamed, want, sizeof want);
+    assert_memory_equal(single, x, VL * sizeof *x);
+  }
+}
+
 static void test_f16(void **state) {
   (void)state;
   expect_16_bits(5);
@@ -357,9 +394,9 @@ static void test_f16(void **state) {
 
 int WORDS(void) {
   const struct CMUnitTest tests[] = {
-      TEST(test_partial_access), TEST(test_arithmetic), TEST(test_choice),    TEST(test_sums),
-      TEST(test_transposed),     TEST(test_ldexp),      TEST(test_functions), TEST(test_function_limits),
-      TEST(test_bf16),           TEST(test_f16),        TEST(test_pairs),
+      TEST(test_partial_access), TEST(test_arithmetic), TEST(test_choice),          TEST(test_sums), TEST(test_transposed),
+      TEST(test_ldexp),          TEST(test_functions),  TEST(test_function_limits), TEST(test_bf16), TEST(test_f16),
+      TEST(test_pairs),          TEST(test_two),        TEST(test_powers),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
