@@ -231,8 +231,9 @@ typedef struct gdn2_forward_args {
   gdn2_problem problem;
   gdn2_output o;       /* [B, T, HV, V]; absent: not computed */
   gdn2_output h_final; /* [N, HV, K, V] float32, state after the last token; absent: not stored. No token: h0 or zeros */
-  /* The states on the way, to start again from there: [N, S, HV, K, V], moment i after (i + 1) snapshot_every tokens of the
-   * sequence; S = longest sequence / snapshot_every. Moments that a sequence does not reach are not written. */
+  /* The states on the way, to start again from there: [B, T / snapshot_every, HV, K, V], moment i after (i + 1) snapshot_every
+   * tokens. With cu_seqlens, that of sequence n is moment cu_seqlens[n] / snapshot_every + i, which is no other sequence's; the
+   * moments that are left over are not written. As a pool of states for gdn2_step, moments are its slots. */
   gdn2_states snapshots;
   int64_t snapshot_every; /* a multiple of 16; 0 without snapshots */
   gdn2_exec exec;

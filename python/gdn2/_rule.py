@@ -46,9 +46,9 @@ def longest(cu_seqlens, sizes):
     return sizes.T if cu_seqlens is None or sizes.N == 0 else int(np.diff(cu_seqlens).max())
 
 
-def _moments(every, cu_seqlens, sizes):
+def _moments(every, sizes):
     """The shape of snapshots."""
-    return sizes.N, longest(cu_seqlens, sizes) // max(1, int(every)), sizes.HV, sizes.K, sizes.V
+    return sizes.B, sizes.T // max(1, int(every)), sizes.HV, sizes.K, sizes.V
 
 
 def forward(
@@ -108,8 +108,9 @@ def forward(
         erase, write: the gates are given, or raw: sigmoid(b), and for b 2 sigmoid(b).
         qk_l2norm: q and k are divided by sqrt(sum of squares + 1e-6).
         final_state: False: the final state is not computed, and None is returned for it.
-        snapshots: array [N, S, HV, K, V] to write states on the way into: moment i is after (i + 1) snapshot_every tokens of
-            the sequence, S = longest sequence // snapshot_every. Moments that a sequence does not reach are not written.
+        snapshots: array [B, T // snapshot_every, HV, K, V] to write states on the way into: moment i is after (i + 1)
+            snapshot_every tokens. With cu_seqlens, that of sequence n is moment cu_seqlens[n] // snapshot_every + i; the moments
+            that are left over are not written.
         snapshot_every: a multiple of 16.
         out: array to write the outputs into, any strides but those of channels.
         h_out: array to write the final state into; may be h0 itself.
@@ -148,7 +149,7 @@ def forward(
             last = _arrays.state_output(h_final, "h_out")
     on_the_way = (*NO_STATES, int(snapshot_every))
     if snapshots is not None:
-        destination(snapshots, "snapshots", _moments(snapshot_every, cu_seqlens, sizes), x)
+        destination(snapshots, "snapshots", _moments(snapshot_every, sizes), x)
         on_the_way = (*_arrays.state_output(snapshots, "snapshots"), int(snapshot_every))
     run(_library.gdn2_forward, FORWARD, head, *written, *last, *on_the_way, *execution(threads, isa))
     return o, h_final
@@ -246,7 +247,7 @@ def backward(
             outgoing += ABSENT
     states = (*NO_STATES, int(snapshot_every))
     if snapshots is not None:
-        _arrays.shaped(snapshots, "snapshots", _moments(snapshot_every, cu_seqlens, sizes))
+        _arrays.shaped(snapshots, "snapshots", _moments(snapshot_every, sizes))
         states = (*_arrays.state(snapshots, "snapshots", keep), int(snapshot_every))
     run(_library.gdn2_backward, BACKWARD, head, *incoming, *outgoing, *states, int(checkpoint_every), *execution(threads, isa))
     if "dbeta" in asked:

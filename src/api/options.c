@@ -84,7 +84,7 @@ gdn2_status gdn2_check_snapshots(const gdn2_call *call, const gdn2_states *snaps
   if (call->f64 && snapshots->data && !written)
     return gdn2_fail(GDN2_ERR_ARGUMENT, "snapshots are given; the float64 backward does not use any: they must be absent");
   const gdn2_expect expect = {.name = "snapshots",
-                              .size = {call->N, gdn2_longest(call) / every, call->HV, call->K, call->V},
+                              .size = {call->B, call->T / every, call->HV, call->K, call->V},
                               .state = 1,
                               .moments = 1,
                               .only_f32 = !written,

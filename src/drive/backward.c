@@ -80,7 +80,7 @@ static float *state_before(const sequence_walk *w, int64_t place, int64_t segmen
   if (segment == 0) {
     from = gdn2_view_state(&call->in.h0, w->at.sequence, j);
   } else if (call->snapshots.data) {
-    from = gdn2_snapshot_state(&call->snapshots, w->at.sequence, segment - 1, j);
+    from = gdn2_snapshot_state(&call->snapshots, call->snapshot_every, w->at, segment - 1, j);
   } else {
     const gdn2_state_out kept = checkpoint(w, place, segment);
     from = (gdn2_state){kept.at, kept.key_step, kept.value_step};

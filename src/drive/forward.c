@@ -125,7 +125,7 @@ static void walk_chunk(group_walk *w, head_walk *head, int64_t t0, gdn2_ahead *a
   (void)gdn2_profile_lap(in->profile, GDN2_STAGE_OUTPUT, since);
   gdn2_chunk_state(in, w->s, c, S0, head->S, ahead);
   head->zero = 0;
-  gdn2_snapshot_keep(w->call, w->s, w->at.sequence, t0 + c->n, head->j, w->value, head->S);
+  gdn2_snapshot_keep(w->call, w->s, w->at, t0 + c->n, head->j, w->value, head->S);
 }
 
 /* The chunks of all heads, head after head and then on in time. */

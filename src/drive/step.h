@@ -50,17 +50,25 @@ static inline gdn2_state_at gdn2_step_from(const gdn2_step_call *call, const gdn
   return gdn2_states_at(&call->from, row->slot, 0, head, value);
 }
 
+/* Where the state after (moment + 1) `every` tokens of a sequence is kept. Packed sequences share the moments of a row: a
+ * sequence of n tokens has n / every of them and begins that many places, or more, before the next one. */
+static inline gdn2_state_at gdn2_snapshot_at(const gdn2_states_view *x, int64_t every, gdn2_span at, int64_t moment, int64_t head,
+                                             int64_t value) {
+  return gdn2_states_at(x, at.batch, at.start / every + moment, head, value);
+}
+
 /* A snapshot, of float32. */
-static inline gdn2_state gdn2_snapshot_state(const gdn2_states_view *x, int64_t sequence, int64_t moment, int64_t head) {
-  const gdn2_state_at from = gdn2_states_at(x, sequence, moment, head, 0);
+static inline gdn2_state gdn2_snapshot_state(const gdn2_states_view *x, int64_t every, gdn2_span at, int64_t moment,
+                                             int64_t head) {
+  const gdn2_state_at from = gdn2_snapshot_at(x, every, at, moment, head, 0);
   return (gdn2_state){(const float *)(const void *)from.at, from.key_step, from.value_step};
 }
 
 /* The state after `tokens` tokens of a sequence, if a snapshot of it is wanted. */
-static inline void gdn2_snapshot_keep(const gdn2_forward_call *call, gdn2_shape s, int64_t sequence, int64_t tokens, int64_t head,
+static inline void gdn2_snapshot_keep(const gdn2_forward_call *call, gdn2_shape s, gdn2_span at, int64_t tokens, int64_t head,
                                       int64_t value, const float *S) {
-  if (!call->snapshots.data || tokens % call->snapshot_every != 0) return;
-  const int64_t moment = tokens / call->snapshot_every - 1;
-  call->in.table->step.keep(s, S, gdn2_states_at(&call->snapshots, sequence, moment, head, value));
+  const int64_t every = call->snapshot_every;
+  if (!call->snapshots.data || tokens % every != 0) return;
+  call->in.table->step.keep(s, S, gdn2_snapshot_at(&call->snapshots, every, at, tokens / every - 1, head, value));
 }
 #endif

@@ -11,8 +11,7 @@ static gradient_case options(bool is_packed) {
 
 /* The forward's snapshots, every so many tokens. */
 static gdn2_states keep(const width_case *c, int64_t every, bool by_rows) {
-  const int64_t longest = c->cu ? 160 : c->T;
-  const gdn2_states s = width_snapshots_new(c, longest / every, GDN2_F32, by_rows);
+  const gdn2_states s = width_snapshots_new(c, c->T / every, GDN2_F32, by_rows);
   width_call call = width_call_new(c, GDN2_F32, &width_contiguous);
   call.args.snapshots = s;
   call.args.snapshot_every = every;

@@ -21,12 +21,12 @@ def case():
     return support.sample(**LONG)
 
 
-def library(x, cotangents):
+def library(x, cotangents, **options):
     """The library's gradients, for which it computes the states again."""
     a = {name: np.asarray(value) for name, value in x.items()}
     q, k, v, g, b, w = (a[name] for name in "qkvgbw")
     d_o, dh_final = map(np.asarray, cotangents)
-    made = gdn2.backward(q, k, v, g, b, w, h0=a["h0"], d_o=d_o, dh_final=dh_final, scale=support.SCALE)
+    made = gdn2.backward(q, k, v, g, b, w, h0=a["h0"], d_o=d_o, dh_final=dh_final, scale=support.SCALE, **options)
     assert all(np.abs(made[f"d{name}"]).max() > 1e-3 for name in a)
     return {name: made[f"d{name}"] for name in a}
 
@@ -52,10 +52,6 @@ def test_nothing_else_keeps_any(case):
     assert keeps(lambda y: jax.grad(lambda s: s * jnp.sum(support.chunk(y)[0]))(1.0), x) == (False, False)
     short = {name: value[:, :127] if name != "h0" else value for name, value in x.items()}
     assert keeps(support.gradients, short, (cotangents[0][:, :127], cotangents[1])) == (False, False)
-    one, by = support.sample(**LONG, B=1)
-    packed = lambda x: support.gradients(x, by, cu_seqlens=jnp.asarray([0, 270]))  # noqa: E731
-    assert keeps(packed, one) == (False, False)
-    assert_same(packed(one), library(one, by))
     with jax.enable_x64(True):
         wide = {name: jnp.asarray(value) for name, value in support.wide(x).items()}
         assert keeps(support.gradients, wide, tuple(by.astype(np.float64) for by in cotangents)) == (False, False)
@@ -78,6 +74,35 @@ def test_the_states_are_read(case):
     np.testing.assert_array_equal(wanted, library(*case)["q"])
     changed = np.any(np.asarray(wanted != made), axis=-1)
     assert changed[0, 128:256, 0].all() and changed.sum() == 128
+
+
+OFFSETS = np.array([[0, 130, 130, 131, 400], [0, 128, 256, 384, 400], [0, 1, 2, 399, 400]])
+
+
+@pytest.fixture(scope="module")
+def packed():
+    """Room for four sequences of 400 tokens."""
+    x, cotangents = support.sample(B=1, T=400, H=2)
+    r = np.random.default_rng(8)
+    x["h0"], dh_final = (r.normal(size=(4, *x["h0"].shape[1:])).astype(np.float32) for _ in range(2))
+    return x, (cotangents[0], dh_final)
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.int64])
+def test_packed_sequences(packed, kind):
+    """Lengths that are known only when the compiled call runs."""
+    gradients = jax.jit(lambda offsets: support.gradients(*packed, cu_seqlens=offsets))
+    with jax.enable_x64(kind is np.int64):
+        assert keeps(gradients, jnp.asarray(OFFSETS[0], kind)) == (True, True)
+        for offsets in OFFSETS:
+            assert_same(gradients(jnp.asarray(offsets, kind)), library(*packed, cu_seqlens=offsets))
+
+
+def test_packed_sequences_under_vmap(packed):
+    """Rows that share the tokens and are cut differently."""
+    made = jax.vmap(lambda offsets: support.gradients(*packed, cu_seqlens=offsets))(jnp.asarray(OFFSETS))
+    for i, offsets in enumerate(OFFSETS):
+        assert_same({name: value[i] for name, value in made.items()}, library(*packed, cu_seqlens=offsets))
 
 
 @pytest.mark.parametrize("batch", [1, 2])

@@ -110,6 +110,19 @@ def test_snapshots(x):
     assert np.array_equal(o, whole[:, 32:])
 
 
+def test_snapshots_of_packed_prompts_are_a_pool(x):
+    """Both of two prompts, of 18 and 19 tokens, go on after their first 16."""
+    packed = {name: x[name][:1] for name in TOKENS}
+    offsets, states = np.array([0, 18, 37]), np.full((1, 2, *x["h0"].shape[1:]), np.nan, np.float32)
+    whole, h_final = gdn2.forward(**packed, h0=x["h0"], cu_seqlens=offsets, snapshots=states, snapshot_every=16)
+    rest = [16, 17, 34, 35, 36]
+    new, cut = {name: value[:, rest] for name, value in packed.items()}, np.array([0, 2, 5])
+    o, pool = gdn2.step(**new, cu_seqlens=cut, state=states[0], slots=offsets[:2] // 16)
+    assert token_loop.relative_error(o, whole[:, rest]) < 1e-6 and token_loop.relative_error(pool, h_final) < 1e-6
+    with pytest.raises(ValueError, match=r"snapshots has shape \(2, 2, 3, 5, 7\); it must be \(1, 2, 3, 5, 7\)"):
+        gdn2.forward(**packed, cu_seqlens=offsets, snapshots=np.empty((2, 2, 3, 5, 7), np.float32), snapshot_every=16)
+
+
 def test_errors_name_the_argument(x):
     frozen = x["h0"].copy()
     frozen.flags.writeable = False

@@ -101,21 +101,35 @@ def test_packed_sequences(calls):
     expect_bits(x, arrays, cu_seqlens=OFFSETS)
 
 
-def test_packed_sequences_when_compiled(calls):
-    """Lengths that the compiler does not know: the states are computed again."""
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_packed_sequences_when_compiled(calls, dynamic):
+    """Lengths that the compiler does not know: the room for the states is that of the tokens."""
+    compiled = torch.compile(gt.chunk_gdn2, fullgraph=True, backend="aot_eager", dynamic=dynamic)
+    for offsets in (OFFSETS, np.array([0, 1, 300, 599, 600])):
+        x, arrays = packed()
+        train(x, arrays, compiled, cu_seqlens=torch.from_numpy(offsets))
+        expect_kept(calls[-2:], True)
+        expect_bits(x, arrays, cu_seqlens=offsets)
+
+
+def test_packed_sequences_under_checkpoint(calls):
     x, arrays = packed()
-    train(x, arrays, torch.compile(gt.chunk_gdn2, fullgraph=True, backend="aot_eager"), cu_seqlens=torch.from_numpy(OFFSETS))
-    expect_kept(calls, False)
+    again = lambda *y, **o: torch.utils.checkpoint.checkpoint(gt.chunk_gdn2, *y, use_reentrant=False, **o)  # noqa: E731
+    train(x, arrays, again, cu_seqlens=torch.from_numpy(OFFSETS))
+    expect_kept(calls[1:], True)
     expect_bits(x, arrays, cu_seqlens=OFFSETS)
 
 
-def test_no_room_for_many_short_sequences(calls):
-    """One of 128 tokens and 17 of one: 18 rows of states, of which one would be used."""
+def test_many_short_sequences(calls):
+    """One of 128 tokens and 17 of one, each with its initial state: room for one state."""
     x, arrays = sample(B=1, T=145)
-    x["h0"] = None
-    o, _ = gt.chunk_gdn2(*(x[name] for name in INPUTS), cu_seqlens=torch.tensor([0, *range(128, 146)]))
-    o.sum().backward()
-    expect_kept(calls, False)
+    offsets = np.array([0, *range(128, 146)])
+    r = np.random.default_rng(4)
+    arrays |= {name: r.normal(size=(18, 2, 5, 7)).astype(np.float32) for name in ("h0", "dh_final")}
+    x["h0"] = torch.from_numpy(arrays["h0"]).requires_grad_()
+    train(x, arrays, cu_seqlens=torch.from_numpy(offsets))
+    expect_kept(calls, True)
+    expect_bits(x, arrays, cu_seqlens=offsets)
 
 
 @pytest.mark.parametrize("shape, dtype", [(dict(T=127), torch.float32), (dict(T=130), torch.float64)])

@@ -42,8 +42,8 @@ def chunk_gdn2(
             is limited to stability_tau.
         chunk_size, precision, fallback_scan, recompute_states, streaming_prefill, prefill_block_size, state_fp32_matmul,
             mask_lambda_by_doc: taken so that calls written for a TPU run; they change nothing here. Arithmetic and states are
-            float32. Where a gradient is taken, the state after every 128 tokens is kept for the backward (not with cu_seqlens,
-            nor in float64: there it is computed again); otherwise the forward's memory does not grow with T.
+            float32. Where a gradient is taken, the state after every 128 tokens is kept for the backward (not in float64: there it
+            is computed again); otherwise the forward's memory does not grow with T.
 
     Returns:
         o [B, T, HV, V] in the dtype of v, or (o, final_state) with final_state [B or N, HV, K, V] float32.

@@ -39,7 +39,7 @@ def _forward(options, tensors):
 
 
 def _run(options, tensors, moments):
-    """Outputs; with moments above 0 one more: the state of each sequence after every KEEP_EVERY tokens."""
+    """Outputs; with moments above 0 one more: the states after every KEEP_EVERY tokens, [B, moments, HV, K, V]."""
     q, v = tensors["q"], tensors["v"]
     sequences = tensors["cu_seqlens"].shape[0] - 1 if "cu_seqlens" in tensors else q.shape[0]
     state = v.shape[2], q.shape[3], v.shape[3]
@@ -47,14 +47,14 @@ def _run(options, tensors, moments):
     if options.final:
         results["h_final"] = _handlers.result(v, (sequences, *state), _inputs.state_type(q))
     if moments:
-        results["kept"] = _handlers.result(v, (sequences, moments, *state), jnp.float32)
+        results["kept"] = _handlers.result(v, (q.shape[0], moments, *state), jnp.float32)
     return tuple(call("gdn2_forward", options, list(results.values()), tensors, results))
 
 
 def _moments(tensors):
-    """States of a sequence to keep for the backward; none in float64, and none where the lengths are only known later."""
+    """States of a batch row to keep for the backward; none in float64."""
     q = tensors["q"]
-    return 0 if "cu_seqlens" in tensors or q.dtype == jnp.float64 else q.shape[1] // KEEP_EVERY
+    return 0 if q.dtype == jnp.float64 else q.shape[1] // KEEP_EVERY
 
 
 def call(target, options, results, tensors, outputs, vmap_method="expand_dims", aliases=None):

@@ -4,8 +4,7 @@ causal convolution (conv) and the gated RMS norm (norm) that stand around them i
 Everything but step is differentiable once (second derivatives are refused), works under torch.compile, and takes float32,
 bfloat16, float16 and float64 tensors in any strides. Under autocast nothing is cast: tensors are taken in the types they
 have, float32 gates stay float32. Where a gradient is needed, the forward of a rule keeps the state after every 128 tokens for
-its backward (not in float64, and of packed sequences only outside torch.compile and where the longest is not much longer than
-most); otherwise it keeps none.
+its backward (not in float64); otherwise it keeps none.
 """
 
 from gdn2.torch._fla import chunk_gdn2, chunk_kda, fused_recurrent_gdn2, fused_recurrent_kda

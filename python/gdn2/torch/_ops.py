@@ -6,7 +6,7 @@ from gdn2._layout import ABSENT, BACKWARD, FORWARD, GRADIENTS, KEEP_EVERY, NO_ST
 from gdn2._library import check, load
 from gdn2._problem import Inputs, Options, expect, problem
 from gdn2.torch import _tensors
-from gdn2.torch._register import Operator, dispatched, listed, needs_gradient, register
+from gdn2.torch._register import Operator, listed, needs_gradient, register
 
 _COUNT = len(Inputs._fields)
 _library = load()
@@ -20,7 +20,7 @@ def state_type(x):
 
 
 def _results(x, final_state, v_first, moments):
-    """Uninitialised o, final state and snapshots [N, moments, HV, K, V].
+    """Uninitialised o, final state and snapshots [B, moments, HV, K, V].
 
     The final state is empty where it is not wanted, and stored as [N, HV, V, K] with v_first.
     """
@@ -28,24 +28,18 @@ def _results(x, final_state, v_first, moments):
     HV, V = x.v.shape[2:]
     N = B if x.cu_seqlens is None else x.cu_seqlens.shape[0] - 1
     o = x.q.new_empty((B, T, HV, V))
-    snapshots = x.q.new_empty((N, moments, HV, K, V), dtype=torch.float32)
+    snapshots = x.q.new_empty((B, moments, HV, K, V), dtype=torch.float32)
     if not final_state:
         return o, x.q.new_empty(0, dtype=state_type(x.q)), snapshots
     h = x.q.new_empty((N, HV, V, K) if v_first else (N, HV, K, V), dtype=state_type(x.q))
     return o, h.transpose(2, 3) if v_first else h, snapshots
 
 
-def _longest(x):
-    """Tokens of the longest sequence."""
-    return x.q.shape[1] if x.cu_seqlens is None else int(x.cu_seqlens.diff().max())
-
-
-def _kept(x, sizes, snapshots):
+def _kept(sizes, snapshots):
     """The numbers of snapshots in an argument struct: room for one state after every KEEP_EVERY tokens, or for none."""
     if snapshots.numel() == 0:
         return *NO_STATES, 0
-    moments = max(snapshots.shape[1], _longest(x) // KEEP_EVERY)
-    expect("snapshots", snapshots, (sizes.N, moments, sizes.HV, sizes.K, sizes.V))
+    expect("snapshots", snapshots, (sizes.B, sizes.T // KEEP_EVERY, sizes.HV, sizes.K, sizes.V))
     return *_tensors.states(snapshots, "snapshots"), KEEP_EVERY
 
 
@@ -54,7 +48,7 @@ def _forward(*arguments):
     sizes, head = problem(_tensors, x, options, keep)
     o, h, snapshots = _results(x, *arguments[-3:])
     last = _tensors.output(h, "h_final") if arguments[-3] else ABSENT
-    states = _kept(x, sizes, snapshots)
+    states = _kept(sizes, snapshots)
     packed = FORWARD.packed.pack(
         FORWARD.size, head, *_tensors.output(o, "o"), *last, *states, torch.get_num_threads(), 0, 0, 0
     )
@@ -97,7 +91,7 @@ def _backward(*arguments):
     outgoing = []
     for name in GRADIENTS:
         outgoing += _tensors.output(made[name], name) if name in made else ABSENT
-    states = _kept(x, sizes, snapshots)
+    states = _kept(sizes, snapshots)
     packed = BACKWARD.packed.pack(BACKWARD.size, head, *incoming, *outgoing, *states, 0, torch.get_num_threads(), 0, 0, 0)
     check(_library.gdn2_backward(packed))
     return _in_order(x, wanted, made)
@@ -133,18 +127,10 @@ _rule = register(
 
 
 def _moments(x):
-    """How many states of each sequence the forward keeps for the backward: none where no gradient will be asked for."""
+    """How many states of each batch row the forward keeps for the backward: none where no gradient will be asked for."""
     if not needs_gradient(x) or x.q.dtype == torch.float64 or x.q.dim() != 4:
         return 0
-    T = x.q.shape[1]
-    if x.cu_seqlens is None:
-        return T // KEEP_EVERY
-    # A compiler does not know the lengths. What is no list of offsets is refused later.
-    if dispatched(x) or x.cu_seqlens.dim() != 1 or x.cu_seqlens.shape[0] < 2:
-        return 0
-    N, moments = x.cu_seqlens.shape[0] - 1, max(0, _longest(x) // KEEP_EVERY)
-    # Every sequence has the room of the longest: no more than four times what a single one would need.
-    return moments if N * moments <= 4 * (T // KEEP_EVERY) else 0
+    return x.q.shape[1] // KEEP_EVERY
 
 
 def rule(*arguments):

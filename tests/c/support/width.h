@@ -127,7 +127,7 @@ width_result width_call_run(const width_case *c, width_call *call);
 width_result width_run(const width_case *c, gdn2_dtype o_dtype);
 width_result width_run_as(const width_case *c, gdn2_dtype o_dtype, const width_layout *layout, gdn2_exec exec);
 
-/* Snapshots of `moments` moments for each sequence, contiguous or V x K, filled with TEST_POISON. */
+/* Snapshots of `moments` moments for each batch row, contiguous or V x K, filled with TEST_POISON. */
 gdn2_states width_snapshots_new(const width_case *c, int64_t moments, gdn2_dtype dtype, bool by_rows);
 
 tensor width_o_tensor(const width_case *c);

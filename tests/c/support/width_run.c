@@ -11,7 +11,7 @@ tensor width_o_tensor(const width_case *c) { return (tensor){"o", {c->B, c->T, c
 tensor width_h_tensor(const width_case *c) { return (tensor){"h_final", {c->N, c->HV, c->K, c->V}}; }
 
 gdn2_states width_snapshots_new(const width_case *c, int64_t moments, gdn2_dtype dtype, bool by_rows) {
-  const size_t count = (size_t)(c->N * moments * c->HV * c->K * c->V);
+  const size_t count = (size_t)(c->B * moments * c->HV * c->K * c->V);
   gdn2_states s = {.data = test_floats((count + (dtype != GDN2_F32)) / (dtype == GDN2_F32 ? 1 : 2)), .dtype = dtype};
   const int64_t head = c->K * c->V,
                 stride[5] = {moments * c->HV * head, c->HV * head, head, by_rows ? 1 : c->V, by_rows ? c->K : 1};
