@@ -72,7 +72,6 @@ def torch_call(x):
 
     from gdn2.torch import chunk_gdn2
 
-    torch.set_num_threads(1)
     h0 = torch.from_numpy(x["h0"])
     tensors = [torch.from_numpy(x[name]) for name in ("q", "k", "v", "g", "b", "w")]
     return lambda: chunk_gdn2(*tensors, initial_state=h0, output_final_state=True)

@@ -1,5 +1,7 @@
 """What gdn2.torch's functions return and refuse."""
 
+import os
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (tests/python/requirements-alone.txt)")
@@ -142,3 +144,19 @@ def test_step_with_slots(x):
     state = before[4:5].clone()
     expected = gt.step(**{name: value[:1] for name, value in one.items()}, state=state)
     assert torch.equal(o[:1], expected) and torch.equal(pool[4], state[0]) and torch.equal(pool[:4], before[:4])
+
+
+@pytest.mark.skipif(not os.path.exists("/sys/kernel/mm/transparent_hugepage"), reason="this system has no huge pages")
+def test_large_results_ask_for_huge_pages():
+    def asked(x):
+        inside, found = x.data_ptr() + x.nbytes // 2, False
+        for line in open("/proc/self/smaps"):
+            first, *rest = line.split()
+            if not first.endswith(":"):
+                begin, end = (int(address, 16) for address in first.split("-"))
+                found = begin <= inside < end
+            elif found and first == "VmFlags:":
+                return "hg" in rest
+
+    plain = torch.empty(16 << 20)
+    assert asked(gt._tensors.fresh(plain, plain.shape)) and not asked(plain)

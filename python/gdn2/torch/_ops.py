@@ -27,8 +27,8 @@ def _results(x, final_state, v_first, moments):
     B, T, _, K = x.q.shape
     HV, V = x.v.shape[2:]
     N = B if x.cu_seqlens is None else x.cu_seqlens.shape[0] - 1
-    o = x.q.new_empty((B, T, HV, V))
-    snapshots = x.q.new_empty((B, moments, HV, K, V), dtype=torch.float32)
+    o = _tensors.fresh(x.q, (B, T, HV, V))
+    snapshots = _tensors.fresh(x.q, (B, moments, HV, K, V), torch.float32)
     if not final_state:
         return o, x.q.new_empty(0, dtype=state_type(x.q)), snapshots
     h = x.q.new_empty((N, HV, V, K) if v_first else (N, HV, K, V), dtype=state_type(x.q))
@@ -65,9 +65,9 @@ def _gradients(x, wanted):
             continue
         if name == "beta":
             dtype = torch.float32 if value.dtype.itemsize == 2 else value.dtype
-            made["db"], made["dw"] = (value.new_empty(value.shape, dtype=dtype) for _ in range(2))
+            made["db"], made["dw"] = (_tensors.fresh(value, value.shape, dtype) for _ in range(2))
         else:
-            made["d" + name] = value.new_empty(value.shape)
+            made["d" + name] = _tensors.fresh(value, value.shape)
     return made
 
 

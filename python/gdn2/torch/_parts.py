@@ -38,12 +38,13 @@ def _tokens(x):
 
 def _conv_results(x, weight, bias, state, cu_seqlens, silu, final_state):
     B, _, D = x.shape
+    y = _tensors.fresh(x, x.shape)
     if not final_state:
-        return torch.empty_like(x, memory_format=torch.contiguous_format), x.new_empty(0)
+        return y, x.new_empty(0)
     N = B if cu_seqlens is None else cu_seqlens.shape[0] - 1
     kind = state_type(x) if state is None else state.dtype
     last = x.new_empty((N, D, weight.shape[1] - 1), dtype=kind)
-    return torch.empty_like(x, memory_format=torch.contiguous_format), last
+    return y, last
 
 
 def _conv(x, weight, bias, state, cu_seqlens, silu, final_state):
@@ -56,7 +57,7 @@ def _conv(x, weight, bias, state, cu_seqlens, silu, final_state):
 
 
 def _like(wanted, *inputs):
-    return [x.new_empty(x.shape) if want and x is not None else None for want, x in zip(wanted, inputs)]
+    return [_tensors.fresh(x, x.shape) if want and x is not None else None for want, x in zip(wanted, inputs)]
 
 
 def _conv_backward(x, weight, bias, state, cu_seqlens, silu, dy, dlast, wanted):
@@ -119,7 +120,7 @@ def conv(
 
 
 def _norm_result(x, weight, z, gate, plus_one, eps):
-    return torch.empty_like(x, memory_format=torch.contiguous_format)
+    return _tensors.fresh(x, x.shape)
 
 
 def _norm(x, weight, z, gate, plus_one, eps):
