@@ -96,6 +96,15 @@ def axes(name, x, letters):
     return shape
 
 
+def drafts(name, x, rows, moments, sizes):
+    """The first so many of the moments of x, which may have more."""
+    shape = axes(name, x, "N T HV K V")
+    least = (rows, moments, sizes.HV, sizes.K, sizes.V)
+    if (*shape[:1], *shape[2:]) != (*least[:1], *least[2:]) or shape[1] < moments:
+        raise ValueError(f"{name} has shape {tuple(shape)}; it must be {least}, or longer along its second axis")
+    return x[:, :moments]
+
+
 def _gate(name, x, lead, heads, channels):
     """Heads of a gate [B, T, heads, channels], or [B, T, heads] for one number per head."""
     shape = getattr(x, "shape", None)

@@ -5,7 +5,7 @@ import numpy as np
 from gdn2 import _arrays
 from gdn2._layout import ABSENT, NO_STATES, STEP
 from gdn2._library import load
-from gdn2._problem import Inputs, execution, options, problem
+from gdn2._problem import Inputs, axes, drafts, execution, options, problem
 from gdn2._rule import Array, Decay, Gate, HeadMap, Isa, destination, longest, run, state_type
 
 _library = load()
@@ -17,16 +17,6 @@ def _per_row(adapt, x, name, N, keep):
     if count != N:
         raise ValueError(f"{name} has {count} elements; it must have one for each of {N} rows")
     return numbers
-
-
-def _drafts(x, name, rows, moments, sizes, adapt):
-    if x is None:
-        return NO_STATES
-    _arrays.array(x, name, 5)
-    least = (rows, moments, sizes.HV, sizes.K, sizes.V)
-    if x.shape[:1] + x.shape[2:] != least[:1] + least[2:] or x.shape[1] < moments:
-        raise ValueError(f"{name} has shape {x.shape}; it must be {least}, or longer along its second axis")
-    return adapt(x, name)
 
 
 def step(
@@ -97,7 +87,13 @@ def step(
         destination(state_out, "state_out", shape, x)
     o = np.empty(v.shape, q.dtype) if out is None else destination(out, "out", v.shape, x)
     rows, moments = count if drafts_by_slot else N, longest(cu_seqlens, sizes)
-    past = 0 if history is None else _arrays.array(history, "history", 5).shape[1]
+    each_numbers = history_numbers = NO_STATES
+    if each is not None:
+        each_numbers = _arrays.state_output(drafts("each", each, rows, moments, sizes), "each")
+    past = 0 if history is None else axes("history", history, "N T HV K V")[1]
+    if history is not None:
+        history = drafts("history", history, rows, past, sizes)
+        history_numbers = _arrays.state(history, "history", keep)
     numbers = (
         head,
         *_arrays.output(o, "out"),
@@ -106,8 +102,8 @@ def step(
         *slot,
         count,
         *((0,) if reset is None else _per_row(_arrays.flags, reset, "reset", N, keep)),
-        *_drafts(each, "each", rows, moments, sizes, _arrays.state_output),
-        *_drafts(history, "history", rows, past, sizes, lambda a, name: _arrays.state(a, name, keep)),
+        *each_numbers,
+        *history_numbers,
         past,
         *((0, 0) if accepted is None else _per_row(_arrays.indices, accepted, "accepted", N, keep)),
         bool(drafts_by_slot),

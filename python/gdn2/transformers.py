@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from gdn2._problem import Options
 from gdn2.torch._ops import rule, state_type
 from gdn2.torch._parts import conv, norm
+from gdn2.torch._step import States
 from gdn2.torch._step import run as step
 
 _LAYERS = {"Qwen3NextGatedDeltaNet", "Qwen3_5GatedDeltaNet", "Qwen3_5MoeGatedDeltaNet"}
@@ -115,7 +116,7 @@ def _mix(layer, y, raw_beta, raw_decay, h0, final_state, cu_seqlens):
     parameters = (layer.A_log.to(wide), layer.dt_bias.to(wide))
     if h0 is not None and q.shape[1] <= _FEW and wide is torch.float32 and not torch.is_grad_enabled():
         # The cache's own state is changed in place.
-        return step(q, k, v, raw_decay, None, None, raw_beta, cu_seqlens, *parameters, *_OPTIONS, h0, None), None
+        return step(q, k, v, raw_decay, None, None, raw_beta, cu_seqlens, *parameters, *_OPTIONS, *States(h0)), None
     h0 = None if h0 is None else h0.to(wide)
     return rule(*(q, k, v, raw_decay, None, None, raw_beta, h0, cu_seqlens, *parameters), *_OPTIONS, *(final_state, False))
 

@@ -52,7 +52,9 @@ static void forward_task(void *context, int64_t task, int worker) {
     gdn2_double_load(&head, t, &slot.token);
     gdn2_double_step(&head, &slot.token, slot.S, slot.S, slot.u, o.at ? (double *)(void *)o.at + t * o.step : NULL);
     if (call->snapshots.data && (t + 1) % call->snapshot_every == 0)
-      gdn2_double_state_put(slot.S, in->K, in->V, gdn2_states_at(&call->snapshots, n, (t + 1) / call->snapshot_every - 1, j, 0));
+      gdn2_double_state_put(
+          slot.S, in->K, in->V,
+          gdn2_snapshot_at(&call->snapshots, call->snapshot_every, at, (t + 1) / call->snapshot_every - 1, j, 0));
   }
   gdn2_double_state_store(slot.S, in->K, in->V, &call->h_final, n, j);
 }

@@ -124,28 +124,6 @@ def test_errors(x, name):
         call(x)
 
 
-def test_step(x):
-    state = torch.randn(2, 3, 5, 7)
-    o, last = gt.chunk_kda(**x, initial_state=state, output_final_state=True)
-    version, parts = state._version, []
-    for t in range(19):
-        parts.append(gt.step(**{name: value[:, t : t + 1] for name, value in x.items()}, state=state))
-    assert torch.allclose(torch.cat(parts, dim=1), o, rtol=0, atol=2e-6) and torch.allclose(state, last, rtol=0, atol=2e-6)
-    assert o.abs().max() > 0.1 and state._version >= version + 19
-    with pytest.raises(RuntimeError, match="step has no gradient"):
-        gt.step(**dict(x, q=x["q"].requires_grad_()), state=state)
-
-
-def test_step_with_slots(x):
-    pool = torch.randn(5, 7, 3, 5).transpose(1, 3).transpose(1, 2)
-    before = pool.clone()
-    one = {name: value[:, :1] for name, value in x.items()}
-    o = gt.step(**one, state=pool, slots=torch.tensor([4, -1]))
-    state = before[4:5].clone()
-    expected = gt.step(**{name: value[:1] for name, value in one.items()}, state=state)
-    assert torch.equal(o[:1], expected) and torch.equal(pool[4], state[0]) and torch.equal(pool[:4], before[:4])
-
-
 @pytest.mark.skipif(not os.path.exists("/sys/kernel/mm/transparent_hugepage"), reason="this system has no huge pages")
 def test_large_results_ask_for_huge_pages():
     def asked(x):

@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed (tests/pyt
 
 import gdn2  # noqa: E402
 import gdn2.torch as gt  # noqa: E402
+from gdn2.torch._step import States  # noqa: E402
 
 torch.set_num_threads(1)
 OPS = torch.ops.gdn2
@@ -62,9 +63,16 @@ def step_arguments():
         0,
         0,
         False,
-        x["h0"].clone(),
-        None,
+        *States(x["h0"].clone()),
     )
+
+
+def drafting_arguments():
+    """Everything a step takes."""
+    start, each, history = torch.randn(3, 3, 5, 7), torch.zeros(2, 2, 3, 5, 7), torch.randn(2, 4, 3, 5, 7)
+    reset, accepted = torch.tensor([True, False]), torch.tensor([0, 2])
+    states = States(start, torch.zeros(3, 3, 5, 7), torch.tensor([2, 0]), reset, each, history, accepted)
+    return *step_arguments()[: -len(states)], *states
 
 
 CALLS = {
@@ -83,6 +91,7 @@ CALLS = {
     "conv": (OPS.conv, conv_arguments),
     "norm": (OPS.norm, norm_arguments),
     "step": (OPS.step, step_arguments),
+    "step with drafts": (OPS.step, drafting_arguments),
 }
 
 

@@ -86,7 +86,8 @@ def _backward(*arguments):
     made = _gradients(x, wanted)
     incoming = (
         *(ABSENT if d_o is None else _tensors.tokens(d_o, "d_o", keep)),
-        *(ABSENT if dh_final is None else _tensors.state(dh_final, "dh_final", keep)),
+        # Empty, as the final state was, where that was not wanted.
+        *(ABSENT if dh_final is None or dh_final.numel() == 0 else _tensors.state(dh_final, "dh_final", keep)),
     )
     outgoing = []
     for name in GRADIENTS:

@@ -81,10 +81,10 @@ def tokens(x, name, keep):
 
 
 def state(x, name, keep):
-    """A state [N, H, K, V]: any strides."""
+    """A state [N, H, K, V], or states at several moments [N, T, H, K, V]: any strides."""
     kind = code(x, name)
     if x.is_contiguous():
-        return x.data_ptr(), kind, 0, 0, 0, 0
+        return x.data_ptr(), kind, *(0,) * x.dim()
     strides = _strides(x)
     if not any(strides):
         x = x.contiguous()
@@ -105,9 +105,9 @@ def states(x, name):
 
 
 def place(x, name):
-    """A state [N, H, K, V] to be changed: any strides, never a copy."""
+    """As state, to be changed: never a copy."""
     kind = code(x, name)
-    strides = (0, 0, 0, 0) if x.is_contiguous() else _strides(x)
+    strides = (0,) * x.dim() if x.is_contiguous() else _strides(x)
     if not x.is_contiguous() and not any(strides):
         raise ValueError(f"{name} has strides {x.stride()}; they must not all be 0")
     return x.data_ptr(), kind, *strides
@@ -131,6 +131,19 @@ def indices(x, name, keep):
         x = x.contiguous()
     keep.append(x)
     return x.data_ptr(), kind, x.shape[0]
+
+
+def flags(x, name, keep):
+    """A vector of bool or uint8: its address and its length."""
+    if x.dim() != 1:
+        raise ValueError(f"{name} has shape {tuple(x.shape)}; it must have one axis")
+    if x.dtype not in (torch.bool, torch.uint8):
+        raise TypeError(f"{name} has element type {x.dtype}; it must be torch.bool or uint8")
+    if not x.is_cpu:
+        raise ValueError(f"{name} is on {x.device}; it must be on the CPU")
+    x = x.contiguous()
+    keep.append(x)
+    return x.data_ptr(), x.shape[0]
 
 
 def parameter(x, name, shapes, keep):
