@@ -162,9 +162,9 @@ def output(x, name):
 
 def result(x, name):
     """A fresh array: of tokens, a state, or a parameter of one number or one row per head."""
-    if x.ndim > 2:
-        return pointer(x), code(x, name), *_contiguous(x)
-    return pointer(x), code(x, name), *_rows(x)
+    if x.ndim == 4:
+        return pointer(x), code(x, name), 0, 0, 0, 0
+    return pointer(x), code(x, name), *(_contiguous(x) if x.ndim == 3 else _rows(x))
 
 
 def _rows(x):

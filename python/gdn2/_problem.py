@@ -91,7 +91,7 @@ def axes(name, x, letters):
     shape = getattr(x, "shape", None)
     if shape is None:
         raise TypeError(f"{name} is of type {type(x).__name__}; it must be an array")
-    if len(shape) != len(letters.split()):
+    if len(shape) != letters.count(" ") + 1:
         raise ValueError(f"{name} has shape {tuple(shape)}; it must be [{', '.join(letters.split())}]")
     return shape
 
