@@ -33,17 +33,6 @@ def microseconds(call, batch=10, batches=1000):
     return 1e6 * best
 
 
-def seconds(call, repeats=3):
-    """The median after one call to warm up."""
-    call()
-    times = []
-    for _ in range(repeats):
-        begin = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - begin)
-    return statistics.median(times)
-
-
 def small():
     """One token of one head of Gated DeltaNet-2 with a state."""
     r = np.random.default_rng(0)
@@ -104,8 +93,20 @@ def overheads(skip):
         print(f"{name:12}{total:10.1f}{base:10.1f}{total - base:10.1f}{_BOUNDS[name]:10}")
 
 
-def rule_alone(model, tokens):
-    """(before, after) seconds of the rule of one layer, as the model calls it."""
+def timed(call):
+    begin = time.perf_counter()
+    call()
+    return time.perf_counter() - begin
+
+
+def in_turns(before, after, repeats):
+    """Medians of two measurements that take turns, after one of each to warm up."""
+    times = [(before(), after()) for _ in range(1 + repeats)]
+    return [statistics.median(column) for column in zip(*times[1:])]
+
+
+def rule_alone(layer, tokens):
+    """The rule of a layer, as the model calls it: (before, after) measurements in seconds."""
     import inspect
     import sys
 
@@ -113,21 +114,14 @@ def rule_alone(model, tokens):
 
     from gdn2.torch import chunk_gated_delta_rule
 
-    layer = next(module for module in model.modules() if hasattr(module, "A_log"))
     original = sys.modules[inspect.unwrap(type(layer).forward).__module__].torch_chunk_gated_delta_rule
     q, k = (torch.randn(1, tokens, layer.num_k_heads, layer.head_k_dim) for _ in range(2))
     v = torch.randn(1, tokens, layer.num_v_heads, layer.head_v_dim)
     g, beta = -torch.rand(1, tokens, layer.num_v_heads), torch.rand(1, tokens, layer.num_v_heads)
-    before = seconds(lambda: original(q, k, v, g=g, beta=beta, use_qk_l2norm_in_kernel=True))
-    return before, seconds(lambda: chunk_gated_delta_rule(q, k, v, g, beta, use_qk_l2norm_in_kernel=True))
-
-
-def one_layer(model, tokens):
-    import torch
-
-    layer = next(module for module in model.modules() if hasattr(module, "A_log"))
-    x = torch.randn(1, tokens, layer.hidden_size)
-    return seconds(lambda: layer(x))
+    return (
+        lambda: timed(lambda: original(q, k, v, g=g, beta=beta, use_qk_l2norm_in_kernel=True)),
+        lambda: timed(lambda: chunk_gated_delta_rule(q, k, v, g, beta, use_qk_l2norm_in_kernel=True)),
+    )
 
 
 def decode(model, prompt, count):
@@ -137,18 +131,15 @@ def decode(model, prompt, count):
     cache = model(prompt, use_cache=True).past_key_values
     token = torch.zeros(1, 1, dtype=torch.long)
     model(token, cache=cache, use_cache=True)
-    begin = time.perf_counter()
-    for _ in range(count):
-        model(token, cache=cache, use_cache=True)
-    return (time.perf_counter() - begin) / count
+    return timed(lambda: [model(token, cache=cache, use_cache=True) for _ in range(count)]) / count
 
 
 def training_step(model, ids):
-    def step():
-        model.zero_grad()
-        model(ids, labels=ids).loss.backward()
+    import torch
 
-    return seconds(step, repeats=1)
+    model.zero_grad()
+    with torch.enable_grad():
+        return timed(lambda: model(ids, labels=ids).loss.backward())
 
 
 def realistic(layers):
@@ -164,38 +155,41 @@ def realistic(layers):
     return Qwen3_5ForCausalLM(Qwen3_5TextConfig(**sizes, **heads, **linear, pad_token_id=0, bos_token_id=1, eos_token_id=2))
 
 
-def transformers_table(options):
+def measures(model, options):
+    """[(name, repeats, before, after, tokens)]; before and after measure seconds, without and with the patch."""
     import torch
 
     import gdn2.transformers as gt
 
+    layer = next(module for module in model.modules() if hasattr(module, "A_log"))
+    T, count = options.tokens, options.train
+    x, prompt, text = torch.randn(1, T, layer.hidden_size), torch.randint(3, 1000, (1, T)), torch.randint(3, 1000, (1, count))
+
+    def both(measure):
+        return lambda: (gt.unpatch(model), measure())[1], lambda: (gt.patch(model), measure())[1]
+
+    return (
+        (f"rule alone, {T} tokens", 5, *rule_alone(layer, T), T),
+        (f"linear layer, {T} tokens", 3, *both(lambda: timed(lambda: layer(x))), T),
+        (f"model, prefill of {T} tokens", 1, *both(lambda: timed(lambda: model(prompt, use_cache=True))), T),
+        (f"model, {options.decode} tokens decoded", 1, *both(lambda: decode(model, prompt[:, :64], options.decode)), 1),
+        (f"model, training step of {count} tokens", 1, *both(lambda: training_step(model, text)), count),
+    )
+
+
+def transformers_table(options):
+    import torch
+
     torch.manual_seed(0)
     torch.set_num_threads(options.threads or torch.get_num_threads())
     model = realistic(layers=4).eval()
-    T = options.tokens
-    prompt, text = torch.randint(3, 1000, (1, T)), torch.randint(3, 1000, (1, options.train))
     layers = "3 linear layers and 1 other, 16 key and 32 value heads of 128"
-    print(f"\nQwen3.5, hidden 2048, {layers}, float32, {torch.get_num_threads()} threads\n")
+    print(f"\nQwen3.5, hidden 2048, {layers}, float32, {torch.get_num_threads()} threads; tokens a second\n")
     print(f"{'':40}{'before':>12}{'patched':>12}{'times':>8}")
-
-    def row(name, before, after, unit, amount):
-        print(f"{name:40}{amount / before:12.1f}{amount / after:12.1f}{before / after:8.1f}  {unit}")
-
-    measures = {
-        f"linear layer, {T} tokens": (lambda: one_layer(model, T), "tokens/s", T),
-        f"model, prefill of {T} tokens": (lambda: seconds(lambda: model(prompt, use_cache=True), 1), "tokens/s", T),
-        f"model, {options.decode} tokens decoded": (lambda: decode(model, prompt[:, :64], options.decode), "tokens/s", 1),
-    }
-    with torch.no_grad():
-        row(f"rule alone, {T} tokens", *rule_alone(model, T), "tokens/s", T)
-        before = [measure() for measure, _, _ in measures.values()]
-        gt.patch(model)
-        for first, (name, (measure, unit, amount)) in zip(before, measures.items()):
-            row(name, first, measure(), unit, amount)
-    gt.unpatch(model)
-    before = training_step(model.train(), text)
-    gt.patch(model)
-    row(f"model, training step of {options.train} tokens", before, training_step(model, text), "tokens/s", options.train)
+    for name, repeats, before, after, tokens in measures(model, options):
+        with torch.no_grad():
+            slow, fast = in_turns(before, after, repeats)
+        print(f"{name:40}{tokens / slow:12.1f}{tokens / fast:12.1f}{slow / fast:8.1f}")
 
 
 def main(arguments=None):
