@@ -113,6 +113,14 @@ def test_snapshots(x):
     assert np.array_equal(o, whole[:, 32:])
 
 
+def test_snapshots_of_packed_prompts_in_float64(x):
+    packed = {name: x[name][:1].astype(np.float64) for name in TOKENS}
+    states = np.full((1, 2, *x["h0"].shape[1:]), np.nan)
+    gdn2.forward(**packed, cu_seqlens=np.array([0, 18, 37]), snapshots=states, snapshot_every=16)
+    for moment, begin in enumerate((0, 18)):
+        assert np.array_equal(states[:, moment], gdn2.forward(**tokens(packed, begin, begin + 16))[1])
+
+
 def test_snapshots_of_packed_prompts_are_a_pool(x):
     """Both of two prompts, of 18 and 19 tokens, go on after their first 16."""
     packed = {name: x[name][:1] for name in TOKENS}

@@ -143,7 +143,8 @@ def step(
     """Decode, as gdn2.step: one or a few new tokens for every row of a batch; the state is changed in place. No gradients.
 
     Args:
-        state: [N, HV, K, V] with any strides, float32, bfloat16 or float16; with slots a pool [M, HV, K, V].
+        state: [N, HV, K, V] with any strides, float32, bfloat16 or float16, float64 where q is; with slots a pool
+            [M, HV, K, V].
         state_out: as state; where the new states go instead, and state stays as it is.
         slots: int32 or int64 [N]: the slot of each row, no two alike; -1 skips the row.
         reset: bool or uint8 [N]: true starts the row from zeros.
