@@ -12,12 +12,15 @@
  *   v_load_bf16_pair(p,a,b) v_store_bf16_pair(p,a,b)  2 VL of them: the even ones in a, the odd ones in b
  *   v_split(p,a,b)          2 VL floats in the same way
  *   v_store_bf16_two(p,a,b) 2 VL of them: a, then b
- *   v_stream v_stream_bf16_two  the same to where a vector, or two of 16-bit floats, is aligned; past the caches where the
- * machine can v_stream_end            before other threads are told that what was streamed is there v_add v_sub v_mul v_div one
- * rounding each v_fma(a,b,c)            a b + c; v_fnma(a,b,c): c - a b; one rounding where the machine has it v_max(a,b)
- * v_min(a,b)   b where either is NaN v_abs v_round           magnitude; nearest whole number, ties to even v_sum the sum of the
- * lanes, in a fixed order v_add_sums(r,a,b)       adds the lane sums of r[0..3] to a[0..3] and of r[4..7] to b[0..3], in a fixed
- * order; r is used up v_ldexp(x,n)            x 2^n for whole n of magnitude up to 250, rounded once, gradual underflow
+ *   v_stream .._bf16_two    the same to where a vector, or two of 16-bit floats, is aligned; past the caches where that can be
+ *   v_stream_end            before other threads are told that what was streamed is there
+ *   v_add v_sub v_mul v_div one rounding each
+ *   v_fma(a,b,c)            a b + c; v_fnma(a,b,c): c - a b; one rounding where the machine has it
+ *   v_max(a,b) v_min(a,b)   b where either is NaN
+ *   v_abs v_round           magnitude; nearest whole number, ties to even
+ *   v_sum                   the sum of the lanes, in a fixed order
+ *   v_add_sums(r,a,b)       adds the lane sums of r[0..3] to a[0..3] and of r[4..7] to b[0..3], in a fixed order; r is used up
+ *   v_ldexp(x,n)            x 2^n for whole n of magnitude up to 250, rounded once, gradual underflow
  *   v_powers(t,up,down)     2^n and 2^-n for t = 0x1.8p23 + 127 + n, n whole, of magnitude up to 126
  *   v_le(a,b)               mask of a <= b (false for NaN)
  *   v_keep(m,x)             x where m, else 0
