@@ -7,6 +7,7 @@
 static int check_use(const bench_cases *cases, const settings *s) {
   io_error error;
   if (s->json && s->csv) return cli_wrong_use("--json and --csv: one of them");
+  if (s->list && (s->json || s->csv)) return cli_wrong_use("--list is a table; it takes neither --json nor --csv");
   if (s->csv && s->stages) return cli_wrong_use("--csv has no columns for --stages; use --json, or the table");
   if (!s->plot) return DONE;
   if (!bench_plot_possible(cases))

@@ -14,9 +14,9 @@ enum { PARTS = 10 };
 
 static int library_failed(void) { return cli_failed("%s", gdn2_last_error()); }
 
-/* The prompt as tokens; without one, a new line. *count > 0. To be freed. */
+/* The prompt as tokens; without one, or an empty one, a new line. *count > 0. To be freed. */
 static int32_t *prompt_tokens(const char *prompt, int64_t *count) {
-  const char *text = prompt ? prompt : "\n";
+  const char *text = prompt && *prompt ? prompt : "\n";
   *count = (int64_t)strlen(text);
   int32_t *tokens = malloc((size_t)*count * sizeof *tokens);
   for (int64_t i = 0; tokens && i < *count; i++) tokens[i] = (unsigned char)text[i];

@@ -65,6 +65,13 @@ static int unknown(const option_table *table, int verb, const char *argument, si
   return cli_wrong_use("unknown option --%s", word);
 }
 
+static int unknown_choice(const option *o, const char *text) {
+  char names[160] = "";
+  for (int i = 0, at = 0; o->choices[i] && at < (int)sizeof names; i++)
+    at += snprintf(names + at, sizeof names - (size_t)at, "%s%s", i ? ", " : "", o->choices[i]);
+  return cli_wrong_use("--%s %s: must be one of: %s", o->name, text, names);
+}
+
 static int set_choice(const option *o, const char *text, int *target) {
   int count = 0;
   for (; o->choices[count]; count++) {
@@ -74,7 +81,7 @@ static int set_choice(const option *o, const char *text, int *target) {
   }
   const char *near = parse_nearest(text, o->choices, count);
   if (near) return cli_wrong_use("--%s %s: did you mean %s?", o->name, text, near);
-  return cli_wrong_use("--%s %s: must be one of: %s", o->name, text, o->help);
+  return unknown_choice(o, text);
 }
 
 static int set_integer(const option *o, const char *text, int *target) {
@@ -96,6 +103,8 @@ static int set_real(const option *o, const char *text, double *target) {
   return DONE;
 }
 
+static int is_name(const option *o) { return !strcmp(o->argument, "FILE") || !strcmp(o->argument, "DIR"); }
+
 static int set(const option_table *table, const option *o, const char *text, parsed *p) {
   void *target = (char *)p->settings + o->offset;
   uint64_t bit = (uint64_t)1 << (o - table->at);
@@ -103,7 +112,7 @@ static int set(const option_table *table, const option *o, const char *text, par
   p->given |= bit;
   if (o->kind == FLAG) *(int *)target = 1;
   if (o->kind == TEXT) *(const char **)target = text;
-  if (o->kind == TEXT && !*text) return cli_wrong_use("--%s: the name is empty", o->name);
+  if (o->kind == TEXT && !*text && is_name(o)) return cli_wrong_use("--%s: the name is empty", o->name);
   if (o->kind == CHOICE) return set_choice(o, text, target);
   if (o->kind == INTEGER) return set_integer(o, text, target);
   return o->kind == REAL ? set_real(o, text, target) : DONE;

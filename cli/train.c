@@ -115,7 +115,9 @@ static int save(train_run *run) {
 static int start(train_run *run) {
   io_error error;
   const char *folder = run->o->out;
+  struct stat status;
   if (mkdir(folder, 0777) && errno != EEXIST) return cli_wrong_use("--out %s: cannot be made: %s", folder, strerror(errno));
+  if (!stat(folder, &status) && !S_ISDIR(status.st_mode)) return cli_wrong_use("--out %s: is not a folder", folder);
   int code = DONE;
   if (run->o->resume) {
     if (lm_checkpoint_read(folder, &run->trainer.model, &run->trainer.optimiser, &run->trainer.step, &error))

@@ -58,7 +58,7 @@ extern "C" {
 /* Values are pinned: they never change meaning. */
 typedef enum gdn2_status {
   GDN2_OK = 0,
-  GDN2_ERR_ARGUMENT = 1,  /* a pointer, option or struct_size is not what it must be */
+  GDN2_ERR_ARGUMENT = 1,  /* a pointer, option or struct_size is not what it must be, or an output overlaps a tensor */
   GDN2_ERR_SHAPE = 2,     /* a size is negative, too large, or does not fit the others */
   GDN2_ERR_DTYPE = 3,     /* a tensor's element type is not supported there */
   GDN2_ERR_STRIDE = 4,    /* a stride is not supported, overflows, or makes an output overlap itself */
@@ -86,7 +86,7 @@ typedef enum gdn2_dtype { GDN2_F32 = 0, GDN2_BF16 = 1, GDN2_F16 = 2, GDN2_F64 = 
  * negative, and 0 broadcasts an axis of an input. The channel stride of a token tensor is 1, or 0 for a gate that is one number
  * per head (see gdn2_per_head); both inner strides of a state are free (V x K states: {.., .., 1, K}).
  * data == NULL means absent. Inputs are never written. Outputs must not overlap inputs or each other (h_final may be h0 itself,
- * with equal strides); only addressed elements are written. */
+ * with equal strides): refused, except where rows of tensors lie between each other. Only addressed elements are written. */
 typedef struct gdn2_input {
   const void *data;
   gdn2_dtype dtype;

@@ -165,5 +165,6 @@ INDEX_TYPES = {"int32": 0, "int64": 1}
 HEAD_MAPS = {"grouped": 0, "tiled": 1}
 DECAYS = {"log": 0, "softplus": 1, "bounded": 2}
 GATES = {"given": 0, "sigmoid": 1, "two_sigmoid": 2}
+WRITES = {"given": 0, "sigmoid": 1}
 NORM_GATES = {"silu": 0, "sigmoid": 1}
 ISAS = {"auto": 0, "generic": 1, "avx2": 2, "avx512": 3, "neon": 4}

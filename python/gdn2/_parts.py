@@ -24,7 +24,8 @@ def _asked(gradients, given):
     asked = [gradients] if isinstance(gradients, str) else list(gradients)
     for name in asked:
         if name not in given or given[name] is None and name == "dz":
-            raise ValueError(f"gradients has {name!r}; it may have {', '.join(given)}, and dz only with z")
+            allowed = (other for other, value in given.items() if other != "dz" or value is not None)
+            raise ValueError(f"gradients has {name!r}; it may have {', '.join(allowed)}{' (dz needs z)' * (name == 'dz')}")
     return asked
 
 

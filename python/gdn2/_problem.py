@@ -5,9 +5,10 @@ _tensors.py).
 """
 
 import ctypes
+import operator
 from typing import NamedTuple
 
-from gdn2._layout import ABSENT, DECAYS, GATES, HEAD_MAPS, ISAS, PROBLEM
+from gdn2._layout import ABSENT, DECAYS, GATES, HEAD_MAPS, ISAS, PROBLEM, WRITES
 
 
 class Sizes(NamedTuple):
@@ -64,21 +65,32 @@ def options(scale, head_map, decay, lower_bound, erase, write, qk_l2norm):
     scale = None if scale is None else float(scale)
     bound = 0.0 if lower_bound is None else float(lower_bound)
     try:
-        return Options(scale, HEAD_MAPS[head_map], DECAYS[decay], bound, GATES[erase], GATES[write], bool(qk_l2norm))
+        return Options(scale, HEAD_MAPS[head_map], DECAYS[decay], bound, GATES[erase], WRITES[write], bool(qk_l2norm))
     except (KeyError, TypeError):
         for table, name, value in (
             (HEAD_MAPS, "head_map", head_map),
             (DECAYS, "decay", decay),
             (GATES, "erase", erase),
-            (GATES, "write", write),
+            (WRITES, "write", write),
         ):
             choice(table, name, value)
         raise
 
 
+def whole(name, value, bits=64):
+    """A whole number that fits so many bits."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} is {value!r}; it must be a whole number") from None
+    if number >> (bits - 1) not in (0, -1):
+        raise ValueError(f"{name} is {number}; it must be below 2^{bits - 1}")
+    return number
+
+
 def execution(threads, isa):
     """The numbers of a gdn2_exec without a workspace."""
-    return int(threads), choice(ISAS, "isa", isa), 0, 0
+    return whole("threads", threads, 32), choice(ISAS, "isa", isa), 0, 0
 
 
 def expect(name, x, expected):
@@ -135,7 +147,7 @@ def problem(adapt, x, o, keep):
             raise ValueError("beta is given together with b or w; it stands for both of them")
         b = w = beta
     B, T, H, K = lead = axes("q", q, "B T H K")
-    if k.shape != lead:
+    if getattr(k, "shape", None) != lead:
         expect("k", k, lead)
     HV, V = axes("v", v, "B T HV V")[2:]
     if v.shape[:2] != lead[:2]:
@@ -147,6 +159,8 @@ def problem(adapt, x, o, keep):
         Hb = _gate("b", b, lead[:2], (HV, H), K) if beta is None else _gate("beta", b, lead[:2], (HV,), K)
     if w is not None and beta is None:
         _gate("w", w, lead[:2], (HV,), V)
+    if o.decay == 0 and (A_log is not None or dt_bias is not None):
+        raise ValueError(f"{'dt_bias' if A_log is None else 'A_log'} is given; it must be None where decay is 'log'")
     where, kind, N = sequences(adapt, cu_seqlens, B, keep)
     scale = 0
     if o.scale is not None:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from gdn2 import _arrays
 from gdn2._layout import ABSENT, BACKWARD, FORWARD, GRADIENTS, NO_STATES
 from gdn2._library import check, load
-from gdn2._problem import Inputs, execution, options, problem
+from gdn2._problem import Inputs, execution, options, problem, whole
 
 Array = NDArray
 HeadMap = Literal["grouped", "tiled"]
@@ -147,10 +147,10 @@ def forward(
         else:
             h_final = destination(h_out, "h_out", shape, x)
             last = _arrays.state_output(h_final, "h_out")
-    on_the_way = (*NO_STATES, int(snapshot_every))
+    on_the_way = (*NO_STATES, whole("snapshot_every", snapshot_every))
     if snapshots is not None:
         destination(snapshots, "snapshots", _moments(snapshot_every, sizes), x)
-        on_the_way = (*_arrays.state_output(snapshots, "snapshots"), int(snapshot_every))
+        on_the_way = (*_arrays.state_output(snapshots, "snapshots"), whole("snapshot_every", snapshot_every))
     run(_library.gdn2_forward, FORWARD, head, *written, *last, *on_the_way, *execution(threads, isa))
     return o, h_final
 
@@ -163,7 +163,14 @@ def _like(name, x, sizes):
         narrow = value is x.beta and value.dtype.itemsize == 2
         return value.shape, np.float32 if narrow else value.dtype
     B, T, _, K, V, HV, Hg, Hb, N = sizes
-    shapes = {"g": (B, T, Hg, K), "b": (B, T, Hb, K), "w": (B, T, HV, V), "h0": (N, HV, K, V), "A_log": (Hg,), "dt_bias": (Hg, K)}
+    shapes = {
+        "g": (B, T, Hg, K),
+        "b": (B, T, Hb, K),
+        "w": (B, T, HV, V),
+        "h0": (N, HV, K, V),
+        "A_log": (Hg,),
+        "dt_bias": (Hg, K),
+    }
     return shapes[name], state_type(x.q)
 
 
@@ -245,11 +252,12 @@ def backward(
             outgoing += _arrays.result(made[name], name)
         else:
             outgoing += ABSENT
-    states = (*NO_STATES, int(snapshot_every))
+    states = (*NO_STATES, whole("snapshot_every", snapshot_every))
     if snapshots is not None:
         _arrays.shaped(snapshots, "snapshots", _moments(snapshot_every, sizes))
-        states = (*_arrays.state(snapshots, "snapshots", keep), int(snapshot_every))
-    run(_library.gdn2_backward, BACKWARD, head, *incoming, *outgoing, *states, int(checkpoint_every), *execution(threads, isa))
+        states = (*_arrays.state(snapshots, "snapshots", keep), whole("snapshot_every", snapshot_every))
+    every = whole("checkpoint_every", checkpoint_every)
+    run(_library.gdn2_backward, BACKWARD, head, *incoming, *outgoing, *states, every, *execution(threads, isa))
     if "dbeta" in asked:
         made["dbeta"] = (made.pop("db") + made.pop("dw")).astype(beta.dtype, copy=False)
     return made

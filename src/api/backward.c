@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-static gdn2_status check_gradients(const gdn2_backward_args *args, gdn2_backward_call *call) {
+static gdn2_status check_gradients(const gdn2_backward_args *args, gdn2_places *places, gdn2_backward_call *call) {
   const gdn2_call *in = &call->in;
   const gdn2_output_check outputs[] = {
       {&args->dq, &call->dq, gdn2_expect_tokens(in, "dq", in->H, in->K)},
@@ -16,16 +16,16 @@ static gdn2_status check_gradients(const gdn2_backward_args *args, gdn2_backward
       {&args->dA_log, &call->dA_log, gdn2_expect_parameter(in, "dA_log", 1)},
       {&args->ddt_bias, &call->ddt_bias, gdn2_expect_parameter(in, "ddt_bias", in->K)},
   };
-  return gdn2_check_outputs(outputs, GDN2_COUNT(outputs));
+  return gdn2_check_outputs(outputs, GDN2_COUNT(outputs), places);
 }
 
-static gdn2_status check_checkpoints(const gdn2_backward_args *args, gdn2_backward_call *call) {
+static gdn2_status check_checkpoints(const gdn2_backward_args *args, gdn2_places *places, gdn2_backward_call *call) {
   call->checkpoint_every = args->checkpoint_every;
   call->snapshot_every = args->snapshot_every;
   if (args->checkpoint_every < 0 || (args->checkpoint_every > 0 && args->snapshots.data))
     return gdn2_fail(GDN2_ERR_ARGUMENT, "checkpoint_every is %" PRId64 "; it must %s", args->checkpoint_every,
                      args->checkpoint_every < 0 ? "not be negative" : "be 0 where snapshots are given");
-  return gdn2_check_snapshots(&call->in, &args->snapshots, args->snapshot_every, 0, &call->snapshots);
+  return gdn2_check_snapshots(&call->in, &args->snapshots, args->snapshot_every, 0, places, &call->snapshots);
 }
 
 /* Finished decays have no parameters to differentiate by. */
@@ -36,18 +36,20 @@ static gdn2_status check_parameters(const gdn2_backward_args *args, const gdn2_c
 }
 
 static gdn2_status check(const gdn2_backward_args *args, gdn2_backward_call *call) {
+  gdn2_places places;
+  places.count = 0;
   if (!args) return gdn2_fail(GDN2_ERR_ARGUMENT, "args is NULL; it must point to a gdn2_backward_args");
   gdn2_status status = gdn2_check_size(args->struct_size, sizeof *args, "gdn2_backward_args");
-  if (status == GDN2_OK) status = gdn2_check_problem(&args->problem, &args->exec, &call->in);
+  if (status == GDN2_OK) status = gdn2_check_problem(&args->problem, &args->exec, &places, &call->in);
   call->in.profile = args->profile;
-  if (status == GDN2_OK) status = check_checkpoints(args, call);
+  if (status == GDN2_OK) status = check_checkpoints(args, &places, call);
   if (status == GDN2_OK) status = check_parameters(args, &call->in);
   if (status != GDN2_OK) return status;
   const gdn2_expect d_o = gdn2_expect_tokens(&call->in, "d_o", call->in.HV, call->in.V),
                     dh = gdn2_expect_state(&call->in, "dh_final");
-  status = gdn2_check_input(&args->d_o, &d_o, &call->d_o);
-  if (status == GDN2_OK) status = gdn2_check_input(&args->dh_final, &dh, &call->dh_final);
-  return status == GDN2_OK ? check_gradients(args, call) : status;
+  status = gdn2_check_input(&args->d_o, &d_o, &places, &call->d_o);
+  if (status == GDN2_OK) status = gdn2_check_input(&args->dh_final, &dh, &places, &call->dh_final);
+  return status == GDN2_OK ? check_gradients(args, &places, call) : status;
 }
 
 static size_t bytes_of(const gdn2_backward_call *call) {

@@ -132,40 +132,56 @@ static gdn2_status absent(const gdn2_expect *e) {
   return gdn2_fail(GDN2_ERR_ARGUMENT, "%s: data is NULL; it must point to %s elements", e->name, sizes_of(e).text);
 }
 
-gdn2_status gdn2_check_input(const gdn2_input *tensor, const gdn2_expect *expect, gdn2_view *view) {
+/* A checked tensor takes its place among those of the call. */
+static gdn2_status place(const void *data, gdn2_dtype dtype, const gdn2_expect *e, const int64_t *stride, int written,
+                         gdn2_places *places) {
+  gdn2_place x = {.name = e->name, .data = data, .dtype = dtype, .written = written, .axes = axes_of(e)};
+  memcpy(x.in_place, e->in_place, sizeof x.in_place);
+  memcpy(x.size, e->size, sizeof x.size);
+  memcpy(x.stride, stride, (size_t)x.axes * sizeof *stride);
+  return gdn2_places_add(places, x);
+}
+
+gdn2_status gdn2_check_input(const gdn2_input *tensor, const gdn2_expect *expect, gdn2_places *places, gdn2_view *view) {
   *view = (gdn2_view){.data = NULL};
   if (!tensor->data) return absent(expect);
   view->data = tensor->data;
   view->dtype = tensor->dtype;
-  return check_common(tensor->dtype, tensor->data, tensor->stride, expect, view->stride);
+  const gdn2_status status = check_common(tensor->dtype, tensor->data, tensor->stride, expect, view->stride);
+  return status == GDN2_OK ? place(tensor->data, tensor->dtype, expect, view->stride, 0, places) : status;
 }
 
-gdn2_status gdn2_check_output(const gdn2_output *tensor, const gdn2_expect *expect, gdn2_view_out *view) {
+gdn2_status gdn2_check_output(const gdn2_output *tensor, const gdn2_expect *expect, gdn2_places *places, gdn2_view_out *view) {
   *view = (gdn2_view_out){.data = NULL};
   if (!tensor->data) return absent(expect);
   view->data = tensor->data;
   view->dtype = tensor->dtype;
-  const gdn2_status status = check_common(tensor->dtype, tensor->data, tensor->stride, expect, view->stride);
-  return status == GDN2_OK ? check_distinct(expect, view->stride) : status;
+  gdn2_status status = check_common(tensor->dtype, tensor->data, tensor->stride, expect, view->stride);
+  if (status == GDN2_OK) status = check_distinct(expect, view->stride);
+  return status == GDN2_OK ? place(tensor->data, tensor->dtype, expect, view->stride, 1, places) : status;
 }
 
-gdn2_status gdn2_check_inputs(const gdn2_input_check *list, int count) {
+gdn2_status gdn2_check_inputs(const gdn2_input_check *list, int count, gdn2_places *places) {
   gdn2_status status = GDN2_OK;
-  for (int i = 0; i < count && status == GDN2_OK; i++) status = gdn2_check_input(list[i].tensor, &list[i].expect, list[i].view);
+  for (int i = 0; i < count && status == GDN2_OK; i++)
+    status = gdn2_check_input(list[i].tensor, &list[i].expect, places, list[i].view);
   return status;
 }
 
-gdn2_status gdn2_check_outputs(const gdn2_output_check *list, int count) {
+gdn2_status gdn2_check_outputs(const gdn2_output_check *list, int count, gdn2_places *places) {
   gdn2_status status = GDN2_OK;
-  for (int i = 0; i < count && status == GDN2_OK; i++) status = gdn2_check_output(list[i].tensor, &list[i].expect, list[i].view);
+  for (int i = 0; i < count && status == GDN2_OK; i++)
+    status = gdn2_check_output(list[i].tensor, &list[i].expect, places, list[i].view);
   return status;
 }
 
-gdn2_status gdn2_check_states(const gdn2_states *tensor, const gdn2_expect *expect, int written, gdn2_states_view *view) {
+gdn2_status gdn2_check_states(const gdn2_states *tensor, const gdn2_expect *expect, int written, gdn2_places *places,
+                              gdn2_states_view *view) {
   *view = (gdn2_states_view){.data = NULL};
   if (!tensor->data) return absent(expect);
   view->data = tensor->data;
   view->dtype = tensor->dtype;
-  const gdn2_status status = check_common(tensor->dtype, tensor->data, tensor->stride, expect, view->stride);
-  return status == GDN2_OK && written ? check_distinct(expect, view->stride) : status;
+  gdn2_status status = check_common(tensor->dtype, tensor->data, tensor->stride, expect, view->stride);
+  if (status == GDN2_OK && written) status = check_distinct(expect, view->stride);
+  return status == GDN2_OK ? place(tensor->data, tensor->dtype, expect, view->stride, written, places) : status;
 }

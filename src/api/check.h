@@ -1,6 +1,7 @@
 /* Validation at the door: everything behind it may trust what it is given. */
 #ifndef GDN2_API_CHECK_H
 #define GDN2_API_CHECK_H
+#include "api/overlap.h"
 #include "base/error.h"
 #include "base/view.h"
 
@@ -23,11 +24,12 @@ typedef struct gdn2_expect {
   const char *const *axes; /* their names in a sentence; NULL: those of a token tensor or a state */
   int f64;                 /* of a float64 call: float64, and nothing else */
   const char *lead;        /* the tensor whose type makes a call float64; NULL: q */
+  const char *in_place[2]; /* the tensors before it in the call that it may be */
 } gdn2_expect;
 
-/* Resolve a caller's tensor into a view, or fail with a sentence. */
-gdn2_status gdn2_check_input(const gdn2_input *tensor, const gdn2_expect *expect, gdn2_view *view);
-gdn2_status gdn2_check_output(const gdn2_output *tensor, const gdn2_expect *expect, gdn2_view_out *view);
+/* Resolve a caller's tensor into a view, or fail with a sentence. places: the tensors of the call before it. */
+gdn2_status gdn2_check_input(const gdn2_input *tensor, const gdn2_expect *expect, gdn2_places *places, gdn2_view *view);
+gdn2_status gdn2_check_output(const gdn2_output *tensor, const gdn2_expect *expect, gdn2_places *places, gdn2_view_out *view);
 /* Lists of them, up to the first that fails. */
 typedef struct gdn2_input_check {
   const gdn2_input *tensor;
@@ -39,9 +41,10 @@ typedef struct gdn2_output_check {
   gdn2_view_out *view;
   gdn2_expect expect;
 } gdn2_output_check;
-gdn2_status gdn2_check_inputs(const gdn2_input_check *list, int count);
-gdn2_status gdn2_check_outputs(const gdn2_output_check *list, int count);
+gdn2_status gdn2_check_inputs(const gdn2_input_check *list, int count, gdn2_places *places);
+gdn2_status gdn2_check_outputs(const gdn2_output_check *list, int count, gdn2_places *places);
 #define GDN2_COUNT(list) ((int)(sizeof(list) / sizeof *(list)))
 /* written: an output, whose elements must not overlap. */
-gdn2_status gdn2_check_states(const gdn2_states *tensor, const gdn2_expect *expect, int written, gdn2_states_view *view);
+gdn2_status gdn2_check_states(const gdn2_states *tensor, const gdn2_expect *expect, int written, gdn2_places *places,
+                              gdn2_states_view *view);
 #endif

@@ -55,7 +55,7 @@ static int64_t state_count(const gdn2_conv_problem *p, const gdn2_conv_call *cal
   return p->slots ? p->slot_count : call->in.N;
 }
 
-static gdn2_status check_problem(const gdn2_conv_problem *p, const gdn2_exec *exec, gdn2_conv_call *call) {
+static gdn2_status check_problem(const gdn2_conv_problem *p, const gdn2_exec *exec, gdn2_places *places, gdn2_conv_call *call) {
   *call = (gdn2_conv_call){.in = {.f64 = p->x.dtype == GDN2_F64}, .D = p->D, .W = (int)p->W, .silu = p->silu};
   gdn2_status status = check_sizes(p);
   if (status == GDN2_OK) status = check_sequences(p, &call->in);
@@ -68,7 +68,7 @@ static gdn2_status check_problem(const gdn2_conv_problem *p, const gdn2_exec *ex
       {&p->state, &call->state, states(call, "state", state_count(p, call))},
   };
   inputs[0].expect.required = inputs[1].expect.required = 1;
-  status = gdn2_check_inputs(inputs, GDN2_COUNT(inputs));
+  status = gdn2_check_inputs(inputs, GDN2_COUNT(inputs), places);
   if (status != GDN2_OK) return status;
   return gdn2_check_layer_exec(exec, p->B * p->T * p->D, &call->in.threads, &call->in.table);
 }
@@ -77,22 +77,25 @@ static gdn2_status check_problem(const gdn2_conv_problem *p, const gdn2_exec *ex
 
 gdn2_status gdn2_conv_forward(const gdn2_conv_forward_args *args) {
   gdn2_conv_forward_call call;
+  gdn2_places places;
+  places.count = 0;
   if (!args) return gdn2_fail(GDN2_ERR_ARGUMENT, "args is NULL; it must point to a gdn2_conv_forward_args");
   gdn2_status status = gdn2_check_size(args->struct_size, sizeof *args, "gdn2_conv_forward_args");
-  if (status == GDN2_OK) status = check_problem(&args->problem, &args->exec, &call.in);
+  if (status == GDN2_OK) status = check_problem(&args->problem, &args->exec, &places, &call.in);
   if (status != GDN2_OK) return status;
-  const gdn2_output_check outputs[] = {
+  gdn2_output_check outputs[] = {
       {&args->y, &call.y, tokens(&call.in, "y")},
       {&args->state_final, &call.state_final, states(&call.in, "state_final", state_count(&args->problem, &call.in))},
   };
-  status = gdn2_check_outputs(outputs, GDN2_COUNT(outputs));
+  outputs[1].expect.in_place[0] = "state";
+  status = gdn2_check_outputs(outputs, GDN2_COUNT(outputs), &places);
   if (status == GDN2_OK) gdn2_drive_conv_forward(&call);
   return status;
 }
 
 /* ---- Backward ------------------------------------------------------------------------------------------------------------- */
 
-static gdn2_status check_gradients(const gdn2_conv_backward_args *args, gdn2_conv_backward_call *call) {
+static gdn2_status check_gradients(const gdn2_conv_backward_args *args, gdn2_places *places, gdn2_conv_backward_call *call) {
   const gdn2_conv_call *in = &call->in;
   const gdn2_input_check inputs[] = {
       {&args->dy, &call->dy, tokens(in, "dy")},
@@ -104,18 +107,20 @@ static gdn2_status check_gradients(const gdn2_conv_backward_args *args, gdn2_con
       {&args->dbias, &call->dbias, bias(in, "dbias")},
       {&args->dstate, &call->dstate, states(in, "dstate", in->in.N)},
   };
-  const gdn2_status status = gdn2_check_inputs(inputs, GDN2_COUNT(inputs));
-  return status == GDN2_OK ? gdn2_check_outputs(outputs, GDN2_COUNT(outputs)) : status;
+  const gdn2_status status = gdn2_check_inputs(inputs, GDN2_COUNT(inputs), places);
+  return status == GDN2_OK ? gdn2_check_outputs(outputs, GDN2_COUNT(outputs), places) : status;
 }
 
 static gdn2_status check_backward(const gdn2_conv_backward_args *args, gdn2_conv_backward_call *call) {
+  gdn2_places places;
+  places.count = 0;
   if (!args) return gdn2_fail(GDN2_ERR_ARGUMENT, "args is NULL; it must point to a gdn2_conv_backward_args");
   gdn2_status status = gdn2_check_size(args->struct_size, sizeof *args, "gdn2_conv_backward_args");
   if (status != GDN2_OK) return status;
   if (args->problem.slots) return gdn2_fail(GDN2_ERR_ARGUMENT, "slots is set; the backward has no pool, it must be NULL");
   if (args->problem.fresh) return gdn2_fail(GDN2_ERR_ARGUMENT, "fresh is set; the backward has no pool, it must be NULL");
-  status = check_problem(&args->problem, &args->exec, &call->in);
-  return status == GDN2_OK ? check_gradients(args, call) : status;
+  status = check_problem(&args->problem, &args->exec, &places, &call->in);
+  return status == GDN2_OK ? check_gradients(args, &places, call) : status;
 }
 
 gdn2_status gdn2_conv_backward(const gdn2_conv_backward_args *args) {

@@ -4,17 +4,20 @@
 #include <stdlib.h>
 
 static gdn2_status check(const gdn2_forward_args *args, gdn2_forward_call *call) {
+  gdn2_places places;
+  places.count = 0;
   if (!args) return gdn2_fail(GDN2_ERR_ARGUMENT, "args is NULL; it must point to a gdn2_forward_args");
   gdn2_status status = gdn2_check_size(args->struct_size, sizeof *args, "gdn2_forward_args");
-  if (status == GDN2_OK) status = gdn2_check_problem(&args->problem, &args->exec, &call->in);
+  if (status == GDN2_OK) status = gdn2_check_problem(&args->problem, &args->exec, &places, &call->in);
   call->in.profile = args->profile;
   if (status != GDN2_OK) return status;
-  const gdn2_expect o = gdn2_expect_tokens(&call->in, "o", call->in.HV, call->in.V),
-                    h_final = gdn2_expect_state(&call->in, "h_final");
-  status = gdn2_check_output(&args->o, &o, &call->o);
-  if (status == GDN2_OK) status = gdn2_check_output(&args->h_final, &h_final, &call->h_final);
+  const gdn2_expect o = gdn2_expect_tokens(&call->in, "o", call->in.HV, call->in.V);
+  gdn2_expect h_final = gdn2_expect_state(&call->in, "h_final");
+  h_final.in_place[0] = "h0";
+  status = gdn2_check_output(&args->o, &o, &places, &call->o);
+  if (status == GDN2_OK) status = gdn2_check_output(&args->h_final, &h_final, &places, &call->h_final);
   call->snapshot_every = args->snapshot_every;
-  return status == GDN2_OK ? gdn2_check_snapshots(&call->in, &args->snapshots, args->snapshot_every, 1, &call->snapshots)
+  return status == GDN2_OK ? gdn2_check_snapshots(&call->in, &args->snapshots, args->snapshot_every, 1, &places, &call->snapshots)
                            : status;
 }
 

@@ -30,7 +30,7 @@ static gdn2_status check_sizes(const gdn2_norm_problem *p) {
   return status == GDN2_OK ? gdn2_check_total("B, T, H and D", sizes, 4) : status;
 }
 
-static gdn2_status check_problem(const gdn2_norm_problem *p, const gdn2_exec *exec, gdn2_norm_call *call) {
+static gdn2_status check_problem(const gdn2_norm_problem *p, const gdn2_exec *exec, gdn2_places *places, gdn2_norm_call *call) {
   *call = (gdn2_norm_call){.B = p->B, .T = p->T, .H = p->H, .D = p->D, .gate = p->gate, .plus_one = p->plus_one};
   call->f64 = p->x.dtype == GDN2_F64;
   call->eps = p->eps == 0 ? DEFAULT_EPS : p->eps;
@@ -41,7 +41,7 @@ static gdn2_status check_problem(const gdn2_norm_problem *p, const gdn2_exec *ex
                                {&p->z, &call->z, rows(call, "z")},
                                {&p->weight, &call->weight, weight(call, "weight")}};
   inputs[0].expect.required = 1;
-  status = gdn2_check_inputs(inputs, GDN2_COUNT(inputs));
+  status = gdn2_check_inputs(inputs, GDN2_COUNT(inputs), places);
   if (status != GDN2_OK) return status;
   return gdn2_check_layer_exec(exec, p->B * p->T * p->H * p->D, &call->threads, &call->table);
 }
@@ -50,35 +50,43 @@ static gdn2_status check_problem(const gdn2_norm_problem *p, const gdn2_exec *ex
 
 gdn2_status gdn2_norm_forward(const gdn2_norm_forward_args *args) {
   gdn2_norm_forward_call call;
+  gdn2_places places;
+  places.count = 0;
   if (!args) return gdn2_fail(GDN2_ERR_ARGUMENT, "args is NULL; it must point to a gdn2_norm_forward_args");
   gdn2_status status = gdn2_check_size(args->struct_size, sizeof *args, "gdn2_norm_forward_args");
-  if (status == GDN2_OK) status = check_problem(&args->problem, &args->exec, &call.in);
+  if (status == GDN2_OK) status = check_problem(&args->problem, &args->exec, &places, &call.in);
   if (status != GDN2_OK) return status;
-  const gdn2_output_check y = {&args->y, &call.y, rows(&call.in, "y")};
-  status = gdn2_check_outputs(&y, 1);
+  gdn2_output_check y = {&args->y, &call.y, rows(&call.in, "y")};
+  y.expect.in_place[0] = "x";
+  y.expect.in_place[1] = "z";
+  status = gdn2_check_outputs(&y, 1, &places);
   if (status == GDN2_OK) gdn2_drive_norm_forward(&call);
   return status;
 }
 
 /* ---- Backward ------------------------------------------------------------------------------------------------------------- */
 
-static gdn2_status check_gradients(const gdn2_norm_backward_args *args, gdn2_norm_backward_call *call) {
+static gdn2_status check_gradients(const gdn2_norm_backward_args *args, gdn2_places *places, gdn2_norm_backward_call *call) {
   const gdn2_norm_call *in = &call->in;
   const gdn2_input_check dy = {&args->dy, &call->dy, rows(in, "dy")};
-  const gdn2_output_check outputs[] = {{&args->dx, &call->dx, rows(in, "dx")},
-                                       {&args->dz, &call->dz, rows(in, "dz")},
-                                       {&args->dweight, &call->dweight, weight(in, "dweight")}};
+  gdn2_output_check outputs[] = {{&args->dx, &call->dx, rows(in, "dx")},
+                                 {&args->dz, &call->dz, rows(in, "dz")},
+                                 {&args->dweight, &call->dweight, weight(in, "dweight")}};
   if (args->dz.data && !in->z.data && in->B * in->T * in->H > 0)
     return gdn2_fail(GDN2_ERR_ARGUMENT, "dz is %p, but z is absent; without a gate dz.data must be NULL", args->dz.data);
-  const gdn2_status status = gdn2_check_inputs(&dy, 1);
-  return status == GDN2_OK ? gdn2_check_outputs(outputs, GDN2_COUNT(outputs)) : status;
+  outputs[0].expect.in_place[0] = "dy";
+  outputs[1].expect.in_place[0] = "z";
+  const gdn2_status status = gdn2_check_inputs(&dy, 1, places);
+  return status == GDN2_OK ? gdn2_check_outputs(outputs, GDN2_COUNT(outputs), places) : status;
 }
 
 static gdn2_status check_backward(const gdn2_norm_backward_args *args, gdn2_norm_backward_call *call) {
+  gdn2_places places;
+  places.count = 0;
   if (!args) return gdn2_fail(GDN2_ERR_ARGUMENT, "args is NULL; it must point to a gdn2_norm_backward_args");
   gdn2_status status = gdn2_check_size(args->struct_size, sizeof *args, "gdn2_norm_backward_args");
-  if (status == GDN2_OK) status = check_problem(&args->problem, &args->exec, &call->in);
-  return status == GDN2_OK ? check_gradients(args, call) : status;
+  if (status == GDN2_OK) status = check_problem(&args->problem, &args->exec, &places, &call->in);
+  return status == GDN2_OK ? check_gradients(args, &places, call) : status;
 }
 
 gdn2_status gdn2_norm_backward(const gdn2_norm_backward_args *args) {

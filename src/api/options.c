@@ -51,7 +51,7 @@ gdn2_status gdn2_check_sequences(const gdn2_problem *p, gdn2_call *call) {
   return check_offsets(call);
 }
 
-gdn2_status gdn2_check_gates(const gdn2_problem *p, gdn2_call *call) {
+gdn2_status gdn2_check_gates(const gdn2_problem *p, gdn2_places *places, gdn2_call *call) {
   gdn2_status status = gdn2_check_flag("decay", (int)p->decay, GDN2_DECAY_BOUNDED);
   if (status == GDN2_OK) status = gdn2_check_flag("erase", (int)p->erase, GDN2_GATE_TWO_SIGMOID);
   if (status == GDN2_OK) status = gdn2_check_flag("write", (int)p->write, GDN2_GATE_SIGMOID);
@@ -70,12 +70,12 @@ gdn2_status gdn2_check_gates(const gdn2_problem *p, gdn2_call *call) {
   gdn2_expect A_log = gdn2_expect_parameter(call, "A_log", 1);
   const gdn2_expect dt_bias = gdn2_expect_parameter(call, "dt_bias", call->K);
   A_log.required = 1;
-  status = gdn2_check_input(&p->A_log, &A_log, &call->A_log);
-  return status == GDN2_OK ? gdn2_check_input(&p->dt_bias, &dt_bias, &call->dt_bias) : status;
+  status = gdn2_check_input(&p->A_log, &A_log, places, &call->A_log);
+  return status == GDN2_OK ? gdn2_check_input(&p->dt_bias, &dt_bias, places, &call->dt_bias) : status;
 }
 
 gdn2_status gdn2_check_snapshots(const gdn2_call *call, const gdn2_states *snapshots, int64_t every, int written,
-                                 gdn2_states_view *view) {
+                                 gdn2_places *places, gdn2_states_view *view) {
   view->data = NULL;
   if (every < 0 || every % GDN2_CHUNK != 0 || (snapshots->data && every == 0))
     return gdn2_fail(GDN2_ERR_SHAPE, "snapshot_every is %" PRId64 "; it must be a multiple of %d%s", every, GDN2_CHUNK,
@@ -89,5 +89,5 @@ gdn2_status gdn2_check_snapshots(const gdn2_call *call, const gdn2_states *snaps
                               .moments = 1,
                               .only_f32 = !written,
                               .f64 = call->f64};
-  return gdn2_check_states(snapshots, &expect, written, view);
+  return gdn2_check_states(snapshots, &expect, written, places, view);
 }

@@ -62,7 +62,7 @@ static gdn2_expect required(gdn2_expect expect, int is) {
   return expect;
 }
 
-static gdn2_status check_inputs(const gdn2_problem *p, gdn2_call *call) {
+static gdn2_status check_inputs(const gdn2_problem *p, gdn2_places *places, gdn2_call *call) {
   const int64_t Hg = gdn2_g_heads(call), Hb = gdn2_b_heads(call);
   const int raw_g = call->decay != GDN2_DECAY_LOG, raw_b = call->erase != GDN2_GATE_GIVEN, raw_w = call->write != GDN2_GATE_GIVEN;
   const gdn2_input_check inputs[] = {
@@ -74,10 +74,10 @@ static gdn2_status check_inputs(const gdn2_problem *p, gdn2_call *call) {
       {&p->w, &call->w, required(gdn2_expect_gate(call, "w", call->HV, p->V), raw_w)},
       {&p->h0, &call->h0, gdn2_expect_state(call, "h0")},
   };
-  return gdn2_check_inputs(inputs, GDN2_COUNT(inputs));
+  return gdn2_check_inputs(inputs, GDN2_COUNT(inputs), places);
 }
 
-gdn2_status gdn2_check_problem(const gdn2_problem *problem, const gdn2_exec *exec, gdn2_call *call) {
+gdn2_status gdn2_check_problem(const gdn2_problem *problem, const gdn2_exec *exec, gdn2_places *places, gdn2_call *call) {
   gdn2_status status = check_sizes(problem);
   if (status != GDN2_OK) return status;
   *call = (gdn2_call){.B = problem->B, .T = problem->T, .H = problem->H, .K = problem->K, .V = problem->V};
@@ -86,8 +86,8 @@ gdn2_status gdn2_check_problem(const gdn2_problem *problem, const gdn2_exec *exe
   status = gdn2_check_heads(problem, call);
   if (status == GDN2_OK) status = gdn2_check_sequences(problem, call);
   if (status == GDN2_OK) status = check_product(problem, call);
-  if (status == GDN2_OK) status = gdn2_check_gates(problem, call);
-  if (status == GDN2_OK) status = check_inputs(problem, call);
+  if (status == GDN2_OK) status = gdn2_check_gates(problem, places, call);
+  if (status == GDN2_OK) status = check_inputs(problem, places, call);
   return status == GDN2_OK ? gdn2_check_exec(exec, tasks_of(call), &call->threads, &call->table) : status;
 }
 

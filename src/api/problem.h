@@ -7,16 +7,16 @@
 gdn2_status gdn2_check_size(size_t given, size_t expected, const char *name);
 /* The workers of a call, of which no more than `useful` are, and its table. */
 gdn2_status gdn2_check_exec(const gdn2_exec *exec, int64_t useful, int *threads, const gdn2_table **table);
-gdn2_status gdn2_check_problem(const gdn2_problem *problem, const gdn2_exec *exec, gdn2_call *call);
+gdn2_status gdn2_check_problem(const gdn2_problem *problem, const gdn2_exec *exec, gdn2_places *places, gdn2_call *call);
 
 /* The optional parts of a problem, each into its place in the call. */
 gdn2_status gdn2_check_heads(const gdn2_problem *problem, gdn2_call *call);
 gdn2_status gdn2_check_sequences(const gdn2_problem *problem, gdn2_call *call);
-gdn2_status gdn2_check_gates(const gdn2_problem *problem, gdn2_call *call);
+gdn2_status gdn2_check_gates(const gdn2_problem *problem, gdn2_places *places, gdn2_call *call);
 
 /* States on the way through a checked problem; written: by the call. */
 gdn2_status gdn2_check_snapshots(const gdn2_call *call, const gdn2_states *snapshots, int64_t every, int written,
-                                 gdn2_states_view *view);
+                                 gdn2_places *places, gdn2_states_view *view);
 
 /* What token tensors, gates (which may be one number per head) and states of a checked problem must be: sizes, and the type,
  * which is float64 where q's is. */

@@ -40,26 +40,19 @@ static gdn2_status check_accepted(const gdn2_step_args *args, gdn2_step_call *ca
 
 /* ---- States ---------------------------------------------------------------------------------------------------------------- */
 
-/* Two tensors that begin at one address must be one tensor. */
-static gdn2_status check_same(const char *name, gdn2_dtype dtype, const int64_t *stride, const char *other,
-                              gdn2_dtype other_dtype, const int64_t *other_stride, int axes) {
-  if (dtype == other_dtype && memcmp(stride, other_stride, (size_t)axes * sizeof *stride) == 0) return GDN2_OK;
-  return gdn2_fail(GDN2_ERR_STRIDE, "%s begins where %s does; its dtype and strides must then be the same", name, other);
-}
-
 /* States [slot, head, key, value] as states that have one moment. */
 static gdn2_states_view one_moment(char *data, gdn2_dtype dtype, const int64_t *stride) {
   return (gdn2_states_view){data, dtype, {stride[0], 0, stride[1], stride[2], stride[3]}};
 }
 
-static gdn2_status check_pool(const gdn2_step_args *args, gdn2_step_call *call, int64_t slots) {
+static gdn2_status check_pool(const gdn2_step_args *args, int64_t slots, gdn2_places *places, gdn2_step_call *call) {
   const gdn2_call *in = &call->in;
-  const gdn2_expect from = {.name = "from", .size = {slots, in->HV, in->K, in->V}, .state = 1, .f64 = in->f64},
-                    to = {.name = "to", .size = {slots, in->HV, in->K, in->V}, .state = 1, .f64 = in->f64};
+  const gdn2_expect from = {.name = "from", .size = {slots, in->HV, in->K, in->V}, .state = 1, .f64 = in->f64};
+  const gdn2_expect to = {.name = "to", .size = {slots, in->HV, in->K, in->V}, .state = 1, .f64 = in->f64, .in_place = {"from"}};
   gdn2_view old;
   gdn2_view_out new;
-  gdn2_status status = gdn2_check_input(&args->from, &from, &old);
-  if (status == GDN2_OK) status = gdn2_check_output(&args->to, &to, &new);
+  gdn2_status status = gdn2_check_input(&args->from, &from, places, &old);
+  if (status == GDN2_OK) status = gdn2_check_output(&args->to, &to, places, &new);
   if (status != GDN2_OK) return status;
   union {
     const char *given;
@@ -70,36 +63,38 @@ static gdn2_status check_pool(const gdn2_step_args *args, gdn2_step_call *call, 
   return GDN2_OK;
 }
 
-static gdn2_status check_states(const gdn2_step_args *args, gdn2_step_call *call, int64_t slots) {
+static gdn2_status check_states(const gdn2_step_args *args, int64_t slots, gdn2_places *places, gdn2_step_call *call) {
   const gdn2_call *in = &call->in;
   const int64_t rows = call->by_slot ? slots : in->N;
-  const gdn2_expect each = {
-      .name = "each", .size = {rows, gdn2_longest(in), in->HV, in->K, in->V}, .state = 1, .moments = 1, .f64 = in->f64};
+  const gdn2_expect each = {.name = "each",
+                            .size = {rows, gdn2_longest(in), in->HV, in->K, in->V},
+                            .state = 1,
+                            .moments = 1,
+                            .f64 = in->f64,
+                            .in_place = {"history"}};
   const gdn2_expect history = {
       .name = "history", .size = {rows, args->history_length, in->HV, in->K, in->V}, .state = 1, .moments = 1, .f64 = in->f64};
-  gdn2_status status = check_pool(args, call, slots);
-  if (status == GDN2_OK) status = gdn2_check_states(&args->each, &each, 1, &call->each);
-  if (status == GDN2_OK) status = gdn2_check_states(&args->history, &history, 0, &call->history);
-  if (status == GDN2_OK && call->to.data && call->to.data == call->from.data)
-    status = check_same("to", call->to.dtype, call->to.stride, "from", call->from.dtype, call->from.stride, 5);
-  if (status == GDN2_OK && call->each.data && call->each.data == call->history.data)
-    status = check_same("each", call->each.dtype, call->each.stride, "history", call->history.dtype, call->history.stride, 5);
+  gdn2_status status = check_pool(args, slots, places, call);
+  if (status == GDN2_OK) status = gdn2_check_states(&args->history, &history, 0, places, &call->history);
+  if (status == GDN2_OK) status = gdn2_check_states(&args->each, &each, 1, places, &call->each);
   return status;
 }
 
 /* ---- The call -------------------------------------------------------------------------------------------------------------- */
 
-static gdn2_status check_problem(const gdn2_step_args *args, gdn2_call *in) {
+static gdn2_status check_problem(const gdn2_step_args *args, gdn2_places *places, gdn2_call *in) {
   const gdn2_problem *p = &args->problem;
   if (p->h0.data) return gdn2_fail(GDN2_ERR_ARGUMENT, "h0 is given; a step takes its states from `from`: h0 must be absent");
-  return gdn2_check_problem(p, &args->exec, in);
+  return gdn2_check_problem(p, &args->exec, places, in);
 }
 
 static gdn2_status check(const gdn2_step_args *args, gdn2_step_call *call) {
+  gdn2_places places;
+  places.count = 0;
   if (!args) return gdn2_fail(GDN2_ERR_ARGUMENT, "args is NULL; it must point to a gdn2_step_args");
   memset(call, 0, sizeof *call);
   gdn2_status status = gdn2_check_size(args->struct_size, sizeof *args, "gdn2_step_args");
-  if (status == GDN2_OK) status = check_problem(args, &call->in);
+  if (status == GDN2_OK) status = check_problem(args, &places, &call->in);
   if (status != GDN2_OK) return status;
   status = gdn2_check_not_negative("history_length", args->history_length);
   if (status == GDN2_OK) status = gdn2_check_flag("drafts_by_slot", args->drafts_by_slot, 1);
@@ -108,10 +103,10 @@ static gdn2_status check(const gdn2_step_args *args, gdn2_step_call *call) {
   call->reset = args->reset;
   int64_t slots;
   status = check_slots(args, call, &slots);
-  if (status == GDN2_OK) status = check_states(args, call, slots);
+  if (status == GDN2_OK) status = check_states(args, slots, &places, call);
   if (status == GDN2_OK) status = check_accepted(args, call);
   const gdn2_expect o = gdn2_expect_tokens(&call->in, "o", call->in.HV, call->in.V);
-  return status == GDN2_OK ? gdn2_check_output(&args->o, &o, &call->o) : status;
+  return status == GDN2_OK ? gdn2_check_output(&args->o, &o, &places, &call->o) : status;
 }
 
 gdn2_status gdn2_step(const gdn2_step_args *args) {

@@ -23,6 +23,14 @@ static const struct {
 };
 enum { LEVELS = sizeof levels / sizeof *levels };
 
+#if defined(__x86_64__)
+#define NAMES "generic, avx2, avx512"
+#elif defined(__aarch64__)
+#define NAMES "generic, neon"
+#else
+#define NAMES "generic"
+#endif
+
 static int available(int level) { return (gdn2_cpu_features() & levels[level].needs) == levels[level].needs; }
 
 static gdn2_status take(int level, const char *origin, const gdn2_table **table) {
@@ -36,15 +44,15 @@ static gdn2_status take(int level, const char *origin, const gdn2_table **table)
 static gdn2_status from_environment(const char *value, const gdn2_table **table) {
   for (int level = 0; level < LEVELS; level++)
     if (strcmp(value, levels[level].name) == 0) return take(level, "GDN2_ISA", table);
-  return gdn2_fail(GDN2_ERR_ISA, "GDN2_ISA is \"%.64s\"; it must be one of generic, avx2, avx512, neon that this build has",
-                   value);
+  return gdn2_fail(GDN2_ERR_ISA, "GDN2_ISA is \"%.64s\"; it must be one of those that this build has: " NAMES, value);
 }
 
 gdn2_status gdn2_table_choose(gdn2_isa wanted, const gdn2_table **table) {
   if (wanted != GDN2_ISA_AUTO) {
     for (int level = 0; level < LEVELS; level++)
       if (levels[level].table->isa == wanted) return take(level, "exec.isa", table);
-    return gdn2_fail(GDN2_ERR_ISA, "exec.isa is %d (%s), which this build does not have", (int)wanted, gdn2_isa_name(wanted));
+    return gdn2_fail(GDN2_ERR_ISA, "exec.isa is %d (%s); it must be auto or one that this build has: " NAMES, (int)wanted,
+                     gdn2_isa_name(wanted));
   }
   const char *value = getenv("GDN2_ISA");
   if (value && *value) return from_environment(value, table);

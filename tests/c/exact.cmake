@@ -4,7 +4,7 @@ add_library(gdn2_test_support STATIC support/compare.c support/exact_case.c supp
 target_include_directories(gdn2_test_support PUBLIC ${CMAKE_CURRENT_SOURCE_DIR}/support)
 target_link_libraries(gdn2_test_support PUBLIC gdn2_internal gdn2_ref gdn2_flags cmocka m)
 
-foreach(name bounds closed comparator decay gradients invariance memory shapes subsets threads validation)
+foreach(name bounds closed comparator decay gradients invariance memory overlap shapes subsets threads validation)
   gdn2_test(test_exact_${name} ISA LIBS gdn2_test_support)
 endforeach()
 gdn2_test(test_exact_isas LIBS gdn2_test_support)

@@ -242,6 +242,8 @@ WRONG = {
     "set_and_shape": (["--set", "quick", "--T", "16"], "--T"),
     "two_forms": (["--json", "--csv"], "--csv"),
     "stages_in_columns": (["--csv", "--stages", "--T", "8"], "--stages"),
+    "list_as_json": (["--list", "--json"], "--list is a table"),
+    "no_set": (["--set", "none"], "must be one of: quick, full, seed"),
     "nothing_to_plot": (["--T", "16", "--plot", "x.svg"], "--plot"),
     "seed_has_one_rule": (["--op", "seed_forward", "--rule", "kda"], "kda"),
     "seed_has_one_type": (["--op", "seed_forward", "--dtype", "bf16"], "float32"),

@@ -134,6 +134,7 @@ CASES = {
     "bt of 0": ([*SEED, "--bt", "0"], "--bt '0': must be a whole number from 1"),
     "rule": ([*RUN, "--rule", "gnd"], "--rule gnd: did you mean gdn"),
     "isa": ([*RUN, "--isa", "sse2"], "--isa sse2: (did you mean|must be one of)"),
+    "semantics": ([*RUN, "--semantics", "approximate"], "--semantics approximate: must be one of: exact, seed$"),
     "dtype": ([*RUN, "--dtype", "int8"], "--dtype int8: must be one of: .*f32"),
     # options
     "unknown option": ([*RUN, "--bakward"], "unknown option --bakward; did you mean --backward?"),

@@ -262,6 +262,7 @@ def test_a_seed_fixes_the_text(train, gdn2, program, tmp_path):
     assert write("--seed", 3) == write("--seed", 3) != write("--seed", 4)
     assert write("--top-k", 1) == write("--temperature", 0)
     assert write("--prompt", "x" * 300)[:300] == b"x" * 300
+    assert write("--prompt", "") == write()
 
 
 # ---- Wrong use ----------------------------------------------------------------------------------------------------------------
@@ -276,6 +277,7 @@ def test_a_seed_fixes_the_text(train, gdn2, program, tmp_path):
         (["train", "MISSING", "--out", "OUT"], "missing: cannot be opened"),
         (["train", "FOLDER", "--out", "OUT"], "is not a regular file"),
         (["train", "EMPTY", "--out", "OUT"], "empty: the text is empty"),
+        (["train", "TEXT", "--out", "TEXT"], "text: is not a folder"),
         (["train", "TEXT", "--out", "FOLDER/none/m"], "none/m: cannot be made"),
         (["train", "TEXT", "--out", "OUT", "--length", "100000"], "--length"),
         (["train", "TEXT", "--out", "OUT", "--rule", "gdn3"], "did you mean gdn2"),

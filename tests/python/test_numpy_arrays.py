@@ -123,6 +123,8 @@ WRONG = {
         ValueError,
         r"k has shape \(2, 37, 3, 4\); it must be \(2, 37, 3, 5\)",
     ),
+    "k is no array": (lambda x: changed(x, k=x["k"].tolist()), TypeError, "k is of type list; it must be an array"),
+    "no k": (lambda x: changed(x, k=None), TypeError, "k is of type NoneType; it must be an array"),
     "v has three axes": (
         lambda x: changed(x, v=x["v"][..., 0]),
         ValueError,
@@ -143,11 +145,25 @@ WRONG = {
     "integers": (lambda x: changed(x, v=x["v"].astype(np.int32)), TypeError, "v has element type int32; it must be float32"),
     "other byte order": (lambda x: changed(x, v=x["v"].astype(">f4")), TypeError, "v has element type >f4"),
     "state in float16": (lambda x: changed(x, h0=x["h0"].astype(np.float16)), TypeError, "h0: dtype is 2; it must be"),
+    "half a thread": (lambda x: changed(x, threads=1.5), TypeError, "threads is 1.5; it must be a whole number"),
+    "threads in words": (lambda x: changed(x, threads="2"), TypeError, "threads is '2'; it must be a whole number"),
+    "too many threads": (lambda x: changed(x, threads=2**31), ValueError, "threads is 2147483648; it must be below"),
+    "half a moment": (lambda x: changed(x, snapshot_every=16.5), TypeError, "snapshot_every is 16.5; it must be a whole number"),
     "negative threads": (lambda x: changed(x, threads=-1), ValueError, "exec.threads is -1"),
     "unknown choice": (
         lambda x: changed(x, decay="exp"),
         ValueError,
         "decay is 'exp'; it must be one of 'log', 'softplus', 'bounded'",
+    ),
+    "choice of another gate": (
+        lambda x: changed(x, write="two_sigmoid"),
+        ValueError,
+        "write is 'two_sigmoid'; it must be one of 'given', 'sigmoid'",
+    ),
+    "A_log without a raw decay": (
+        lambda x: changed(x, A_log=np.zeros(3, np.float32)),
+        ValueError,
+        "A_log is given; it must be None where decay is 'log'",
     ),
     "unknown set": (lambda x: changed(x, isa="sse"), ValueError, "isa is 'sse'"),
     "no A_log": (lambda x: changed(x, decay="softplus"), ValueError, "A_log: data is NULL"),
@@ -187,6 +203,15 @@ def test_nothing_is_written_on_an_error(x):
     with pytest.raises(ValueError, match="lower_bound is 1"):
         gdn2.forward(**x, out=out, decay="bounded", A_log=np.zeros(3, np.float32), lower_bound=1.0)
     assert (out == 7).all()
+
+
+def test_outputs_in_one_array_are_refused(x):
+    room = np.full(x["v"].size + 1, 7, np.float32)
+    out = room[1:].reshape(x["v"].shape)
+    h_out = room[: 2 * 3 * 5 * 7].reshape(2, 3, 5, 7)
+    with pytest.raises(ValueError, match="h_final: data is .* overlaps o at .* must not overlap"):
+        gdn2.forward(**x, out=out, h_out=h_out)
+    assert (room == 7).all()
 
 
 def test_bits_do_not_depend_on_threads(x):

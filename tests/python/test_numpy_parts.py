@@ -169,6 +169,9 @@ def test_errors_name_the_argument():
         (lambda: gdn2.norm(x, normal(7, seed=1)), r"weight has shape \(7,\); it must be \(6,\)"),
         (lambda: gdn2.norm(x, gate="relu"), "gate is 'relu'; it must be one of 'silu', 'sigmoid'"),
         (lambda: gdn2.norm(x, eps=-1.0), "eps is -1"),
+        (lambda: gdn2.norm(x, eps=0), "eps is 0.0; it must be finite and above 0"),
+        (lambda: gdn2.conv(x, weight, out=x), "y: data is .* overlaps x at .* must not overlap"),
+        (lambda: gdn2.conv_backward(x, weight, gradients=["dz"]), "gradients has 'dz'; it may have dx, dweight, dbias, dstate"),
         (lambda: gdn2.norm_backward(x, dy=x, gradients=["dz"]), "gradients has 'dz'"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -1,0 +1,242 @@
+/* Outputs that lie in other tensors are refused, with a sentence that names both, and nothing is written; tensors that lie
+ * between each other's rows, and states in place, are taken. */
+#include "test.h"
+
+enum { B = 2, T = 3, H = 2, K = 4, V = 6, TOKENS = B * T * H, STATES = B * H * K * V, ROOM = 2 * STATES };
+
+/* One buffer; tensor n of a call begins at place[n], and those that the test does not move are far from each other. */
+enum { Q, KEY, VALUE, GATE, H0, OUT, LAST, DO, DQ, DK, DV, DH0, PLACES };
+static float memory[PLACES * ROOM];
+static float *place[PLACES];
+
+static void fresh(void) {
+  for (int i = 0; i < PLACES * ROOM; i++) memory[i] = (float)(i % 17) / 16 - 0.5F;
+  for (int n = 0; n < PLACES; n++) place[n] = memory + n * ROOM;
+  for (int i = 0; i < ROOM; i++) place[GATE][i] = -1;
+}
+
+static int set_up(void **state) {
+  (void)state;
+  fresh();
+  return 0;
+}
+
+static gdn2_problem problem(void) {
+  return (gdn2_problem){.B = B,
+                        .T = T,
+                        .H = H,
+                        .K = K,
+                        .V = V,
+                        .q.data = place[Q],
+                        .k.data = place[KEY],
+                        .v.data = place[VALUE],
+                        .g.data = place[GATE],
+                        .h0.data = place[H0]};
+}
+
+static gdn2_forward_args forward(void) {
+  return (gdn2_forward_args){
+      .struct_size = sizeof(gdn2_forward_args), .problem = problem(), .o.data = place[OUT], .h_final.data = place[LAST]};
+}
+
+static gdn2_backward_args backward(void) {
+  return (gdn2_backward_args){.struct_size = sizeof(gdn2_backward_args),
+                              .problem = problem(),
+                              .d_o.data = place[DO],
+                              .dq.data = place[DQ],
+                              .dk.data = place[DK],
+                              .dv.data = place[DV],
+                              .dh0.data = place[DH0]};
+}
+
+static gdn2_step_args step(void) {
+  gdn2_step_args args = {.struct_size = sizeof args, .problem = problem(), .o.data = place[OUT]};
+  args.problem.h0.data = NULL;
+  args.from.data = place[H0];
+  args.to.data = place[LAST];
+  return args;
+}
+
+static gdn2_conv_forward_args conv(void) {
+  return (gdn2_conv_forward_args){
+      .struct_size = sizeof(gdn2_conv_forward_args),
+      .problem = {.B = B, .T = T, .D = K, .W = 3, .x.data = place[Q], .weight.data = place[KEY], .state.data = place[H0]},
+      .y.data = place[OUT],
+      .state_final.data = place[LAST]};
+}
+
+static gdn2_norm_forward_args norm(void) {
+  return (gdn2_norm_forward_args){.struct_size = sizeof(gdn2_norm_forward_args),
+                                  .problem = {.B = B, .T = T, .H = H, .D = K, .x.data = place[Q], .z.data = place[KEY]},
+                                  .y.data = place[OUT]};
+}
+
+static gdn2_norm_backward_args norm_backward(void) {
+  return (gdn2_norm_backward_args){.struct_size = sizeof(gdn2_norm_backward_args),
+                                   .problem = {.B = B, .T = T, .H = H, .D = K, .x.data = place[Q], .z.data = place[KEY]},
+                                   .dy.data = place[DO],
+                                   .dx.data = place[DQ],
+                                   .dz.data = place[DK]};
+}
+
+/* The call failed, its sentence has these words, and the whole buffer is as it was. */
+#define REFUSED(call, want, words)                                                                                               \
+  do {                                                                                                                           \
+    static float before[PLACES * ROOM];                                                                                          \
+    memcpy(before, memory, sizeof before);                                                                                       \
+    assert_int_equal(call, want);                                                                                                \
+    if (!strstr(gdn2_last_error(), words)) fail_msg("%s: \"%s\"", words, gdn2_last_error());                                     \
+    assert_memory_equal(before, memory, sizeof before);                                                                          \
+    fresh();                                                                                                                     \
+  } while (0)
+
+static void refuse_forward(const char *words) {
+  const gdn2_forward_args args = forward();
+  REFUSED(gdn2_forward(&args), GDN2_ERR_ARGUMENT, words);
+}
+
+static void refuse_backward(const char *words) {
+  const gdn2_backward_args args = backward();
+  REFUSED(gdn2_backward(&args), GDN2_ERR_ARGUMENT, words);
+}
+
+static void refuse_step(const char *words) {
+  const gdn2_step_args args = step();
+  REFUSED(gdn2_step(&args), GDN2_ERR_ARGUMENT, words);
+}
+
+static void refuse_conv(const char *words) {
+  const gdn2_conv_forward_args args = conv();
+  REFUSED(gdn2_conv_forward(&args), GDN2_ERR_ARGUMENT, words);
+}
+
+static void refuse_norm(const char *words) {
+  const gdn2_norm_forward_args args = norm();
+  REFUSED(gdn2_norm_forward(&args), GDN2_ERR_ARGUMENT, words);
+}
+
+/* Every distance at which the two begin or end inside each other. */
+static void test_every_distance(void **state) {
+  (void)state;
+  for (int shift = 1 - TOKENS * V; shift < TOKENS * K; shift++) {
+    place[OUT] = place[KEY] + shift;
+    refuse_forward("overlaps k at");
+  }
+  for (int side = 0; side < 2; side++) {
+    place[OUT] = place[KEY] + (side ? TOKENS * K : -TOKENS * V);
+    const gdn2_forward_args args = forward();
+    assert_int_equal(gdn2_forward(&args), GDN2_OK);
+    fresh();
+  }
+}
+
+static void test_pairs(void **state) {
+  (void)state;
+  static const struct {
+    int moved, onto;
+    void (*refuse)(const char *words);
+    const char *words;
+  } pairs[] = {
+      {OUT, Q, refuse_forward, "o: data is"},
+      {OUT, VALUE, refuse_forward, "overlaps v at"},
+      {OUT, GATE, refuse_forward, "overlaps g at"},
+      {OUT, H0, refuse_forward, "overlaps h0 at"},
+      {LAST, OUT, refuse_forward, "h_final: data is"},
+      {LAST, VALUE, refuse_forward, "overlaps v at"},
+      {DQ, Q, refuse_backward, "overlaps q at"},
+      {DV, DO, refuse_backward, "overlaps d_o at"},
+      {DK, DQ, refuse_backward, "dk: data is"},
+      {DH0, H0, refuse_backward, "overlaps h0 at"},
+      {OUT, VALUE, refuse_step, "overlaps v at"},
+      {OUT, H0, refuse_step, "overlaps from at"},
+      {LAST, KEY, refuse_step, "to: data is"},
+      {OUT, LAST, refuse_step, "overlaps to at"},
+      {OUT, Q, refuse_conv, "y: data is"},
+      {LAST, KEY, refuse_conv, "overlaps weight at"},
+      {LAST, OUT, refuse_conv, "state_final: data is"},
+  };
+  for (size_t n = 0; n < sizeof pairs / sizeof *pairs; n++) {
+    place[pairs[n].moved] = place[pairs[n].onto];
+    pairs[n].refuse(pairs[n].words);
+  }
+}
+
+/* In place means: at the same address, with the same layout. */
+static void test_almost_in_place(void **state) {
+  (void)state;
+  place[LAST] = place[H0] + 1;
+  refuse_forward("overlaps h0 at");
+  place[LAST] = place[H0] + 1;
+  refuse_step("overlaps from at");
+  place[LAST] = place[H0] + 1;
+  refuse_conv("overlaps state at");
+  place[OUT] = place[Q] + K;
+  refuse_norm("overlaps x at");
+  place[LAST] = place[H0];
+  gdn2_forward_args f = forward();
+  memcpy(f.h_final.stride, (int64_t[]){H * K * V, K * V, 1, K}, sizeof f.h_final.stride);
+  REFUSED(gdn2_forward(&f), GDN2_ERR_STRIDE, "h_final begins where h0 does");
+  place[OUT] = place[Q];
+  gdn2_norm_forward_args n = norm();
+  n.y.dtype = GDN2_BF16;
+  REFUSED(gdn2_norm_forward(&n), GDN2_ERR_STRIDE, "y begins where x does");
+  place[DQ] = place[Q]; /* dx may be dy, not x */
+  const gdn2_norm_backward_args b = norm_backward();
+  REFUSED(gdn2_norm_backward(&b), GDN2_ERR_ARGUMENT, "overlaps x at");
+}
+
+static void test_in_place(void **state) {
+  (void)state;
+  static float want[STATES];
+  gdn2_forward_args f = forward();
+  assert_int_equal(gdn2_forward(&f), GDN2_OK);
+  memcpy(want, place[LAST], sizeof want);
+  fresh();
+  place[LAST] = place[H0];
+  f = forward();
+  assert_int_equal(gdn2_forward(&f), GDN2_OK);
+  assert_memory_equal(want, place[H0], sizeof want);
+  place[OUT] = place[KEY];
+  const gdn2_norm_forward_args n = norm();
+  assert_int_equal(gdn2_norm_forward(&n), GDN2_OK);
+  place[DQ] = place[DO], place[DK] = place[KEY];
+  const gdn2_norm_backward_args b = norm_backward();
+  assert_int_equal(gdn2_norm_backward(&b), GDN2_OK);
+}
+
+/* q, k and their gradients as columns of one matrix: their bytes mix, their elements do not. */
+static void test_interleaved(void **state) {
+  (void)state;
+  static float want[2][TOKENS * K];
+  gdn2_backward_args b = backward();
+  assert_int_equal(gdn2_backward(&b), GDN2_OK);
+  memcpy(want[0], place[DQ], sizeof want[0]);
+  memcpy(want[1], place[DK], sizeof want[1]);
+  fresh();
+  place[DK] = place[DQ] + K;
+  b = backward();
+  const int64_t stride[4] = {(int64_t)T * H * 2 * K, (int64_t)H * 2 * K, (int64_t)2 * K, 1};
+  memcpy(b.dq.stride, stride, sizeof stride);
+  memcpy(b.dk.stride, stride, sizeof stride);
+  assert_int_equal(gdn2_backward(&b), GDN2_OK);
+  for (int token = 0; token < TOKENS; token++)
+    for (int n = 0; n < 2; n++) assert_memory_equal(want[n] + token * K, place[DQ] + (2 * token + n) * K, K * sizeof(float));
+}
+
+/* Nothing lies where a tensor has no elements. */
+static void test_empty(void **state) {
+  (void)state;
+  place[OUT] = place[VALUE];
+  gdn2_forward_args f = forward();
+  f.problem.T = 0;
+  assert_int_equal(gdn2_forward(&f), GDN2_OK);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup(test_every_distance, set_up),  cmocka_unit_test_setup(test_pairs, set_up),
+      cmocka_unit_test_setup(test_almost_in_place, set_up), cmocka_unit_test_setup(test_in_place, set_up),
+      cmocka_unit_test_setup(test_interleaved, set_up),     cmocka_unit_test_setup(test_empty, set_up),
+  };
+  return TEST_RUN(tests);
+}
