@@ -283,7 +283,7 @@ GDN2_API gdn2_status gdn2_backward(const gdn2_backward_args *args);
 
 /* ---- 4. Workspace --------------------------------------------------------------------------------------------------------- */
 
-/* Bytes that the same call needs as exec.workspace (args->exec.workspace is ignored). With a workspace of that size, the call
+/* Bytes that the same call needs as exec.workspace (which is ignored here, as overlaps are). With a workspace of that size, it
  * allocates nothing. The forward's does not grow with T; the backward's does not with snapshots; without them it grows
  * by a state for each value head and checkpoint_every chunks, and with cu_seqlens it depends on the lengths. */
 GDN2_API gdn2_status gdn2_forward_workspace(const gdn2_forward_args *args, size_t *bytes);

@@ -35,9 +35,9 @@ static gdn2_status check_parameters(const gdn2_backward_args *args, const gdn2_c
   return gdn2_fail(GDN2_ERR_ARGUMENT, "%s is given; it must be absent where decay is GDN2_DECAY_LOG (0)", name);
 }
 
-static gdn2_status check(const gdn2_backward_args *args, gdn2_backward_call *call) {
+static gdn2_status check(const gdn2_backward_args *args, int query, gdn2_backward_call *call) {
   gdn2_places places;
-  places.count = 0;
+  places.count = 0, places.query = query;
   if (!args) return gdn2_fail(GDN2_ERR_ARGUMENT, "args is NULL; it must point to a gdn2_backward_args");
   gdn2_status status = gdn2_check_size(args->struct_size, sizeof *args, "gdn2_backward_args");
   if (status == GDN2_OK) status = gdn2_check_problem(&args->problem, &args->exec, &places, &call->in);
@@ -57,8 +57,8 @@ static size_t bytes_of(const gdn2_backward_call *call) {
 }
 
 /* A checked call, and the workspace that it needs. */
-static gdn2_status prepare(const gdn2_backward_args *args, gdn2_backward_call *call, size_t *bytes) {
-  const gdn2_status status = check(args, call);
+static gdn2_status prepare(const gdn2_backward_args *args, int query, gdn2_backward_call *call, size_t *bytes) {
+  const gdn2_status status = check(args, query, call);
   if (status != GDN2_OK) return status;
   const size_t needed = bytes_of(call);
   if (needed == SIZE_MAX)
@@ -73,7 +73,7 @@ gdn2_status gdn2_backward(const gdn2_backward_args *args) {
   gdn2_backward_call call = {.in = {.f64 = 0}};
   size_t bytes = 0;
   void *workspace, *owned;
-  gdn2_status status = prepare(args, &call, &bytes);
+  gdn2_status status = prepare(args, 0, &call, &bytes);
   if (status == GDN2_OK) status = gdn2_workspace_take(&args->exec, bytes, &workspace, &owned);
   if (status != GDN2_OK) return status;
   if (call.in.f64)
@@ -87,5 +87,5 @@ gdn2_status gdn2_backward(const gdn2_backward_args *args) {
 gdn2_status gdn2_backward_workspace(const gdn2_backward_args *args, size_t *bytes) {
   gdn2_backward_call call = {.in = {.f64 = 0}};
   if (!bytes) return gdn2_fail(GDN2_ERR_ARGUMENT, "bytes is NULL; it must point to a size_t");
-  return prepare(args, &call, bytes);
+  return prepare(args, 1, &call, bytes);
 }

@@ -57,9 +57,10 @@ static gdn2_status resolve_strides(const gdn2_expect *e, const int64_t *given, i
   return GDN2_OK;
 }
 
-/* The bytes from the lowest to the highest element must be an address difference. */
-static gdn2_status check_reach(const gdn2_expect *e, const int64_t *stride) {
+/* The bytes from the lowest to the highest element must be an address difference. They are none where a size is 0. */
+static gdn2_status check_reach(const gdn2_expect *e, const int64_t *stride, int64_t bytes, gdn2_place *place) {
   int64_t low = 0, high = 0;
+  place->low = place->end = 0;
   for (int axis = 0; axis < axes_of(e); axis++) {
     if (e->size[axis] == 0) return GDN2_OK;
     int64_t last;
@@ -70,6 +71,8 @@ static gdn2_status check_reach(const gdn2_expect *e, const int64_t *stride) {
                        "%s: stride %" PRId64 " of the %s axis over %" PRId64 " elements is beyond the address space", e->name,
                        stride[axis], axis_name(e, axis), e->size[axis]);
   }
+  place->low = (uintptr_t)place->data + (uintptr_t)(low * bytes);
+  place->end = (uintptr_t)place->data + (uintptr_t)((high + 1) * bytes);
   return GDN2_OK;
 }
 
@@ -113,16 +116,28 @@ static gdn2_status check_dtype(gdn2_dtype dtype, const gdn2_expect *e) {
                    dtype == GDN2_F64 ? lead : "", dtype == GDN2_F64 ? " is GDN2_F64" : "");
 }
 
-static gdn2_status check_common(gdn2_dtype dtype, const void *data, const int64_t *given, const gdn2_expect *e, int64_t *stride) {
+/* A tensor that is there: checked, its strides resolved, and put to the places of the call. */
+static gdn2_status check_present(const void *data, gdn2_dtype dtype, const int64_t *given, const gdn2_expect *e, int written,
+                                 gdn2_places *places, int64_t *stride) {
   gdn2_status status = check_dtype(dtype, e);
   if (status != GDN2_OK) return status;
   const int size = (int)gdn2_dtype_size(dtype);
   if ((uintptr_t)data % (uintptr_t)size)
     return gdn2_fail(GDN2_ERR_ARGUMENT, "%s: data is %p; it must be aligned to its element size, %d", e->name, data, size);
+  gdn2_place *place = &places->at[places->count];
+  place->name = e->name;
+  place->in_place = e->in_place;
+  place->data = data;
+  place->dtype = dtype;
+  place->written = written;
+  place->axes = axes_of(e);
+  memcpy(place->size, e->size, sizeof place->size);
+  place->stride = stride;
   status = resolve_strides(e, given, stride);
   if (status == GDN2_OK) status = check_channel(e, stride);
-  if (status == GDN2_OK) status = check_reach(e, stride);
-  return status;
+  if (status == GDN2_OK) status = check_reach(e, stride, size, place);
+  if (status == GDN2_OK && written) status = check_distinct(e, stride);
+  return status == GDN2_OK ? gdn2_places_add(places) : status;
 }
 
 static gdn2_status absent(const gdn2_expect *e) {
@@ -132,23 +147,12 @@ static gdn2_status absent(const gdn2_expect *e) {
   return gdn2_fail(GDN2_ERR_ARGUMENT, "%s: data is NULL; it must point to %s elements", e->name, sizes_of(e).text);
 }
 
-/* A checked tensor takes its place among those of the call. */
-static gdn2_status place(const void *data, gdn2_dtype dtype, const gdn2_expect *e, const int64_t *stride, int written,
-                         gdn2_places *places) {
-  gdn2_place x = {.name = e->name, .data = data, .dtype = dtype, .written = written, .axes = axes_of(e)};
-  memcpy(x.in_place, e->in_place, sizeof x.in_place);
-  memcpy(x.size, e->size, sizeof x.size);
-  memcpy(x.stride, stride, (size_t)x.axes * sizeof *stride);
-  return gdn2_places_add(places, x);
-}
-
 gdn2_status gdn2_check_input(const gdn2_input *tensor, const gdn2_expect *expect, gdn2_places *places, gdn2_view *view) {
   *view = (gdn2_view){.data = NULL};
   if (!tensor->data) return absent(expect);
   view->data = tensor->data;
   view->dtype = tensor->dtype;
-  const gdn2_status status = check_common(tensor->dtype, tensor->data, tensor->stride, expect, view->stride);
-  return status == GDN2_OK ? place(tensor->data, tensor->dtype, expect, view->stride, 0, places) : status;
+  return check_present(tensor->data, tensor->dtype, tensor->stride, expect, 0, places, view->stride);
 }
 
 gdn2_status gdn2_check_output(const gdn2_output *tensor, const gdn2_expect *expect, gdn2_places *places, gdn2_view_out *view) {
@@ -156,9 +160,7 @@ gdn2_status gdn2_check_output(const gdn2_output *tensor, const gdn2_expect *expe
   if (!tensor->data) return absent(expect);
   view->data = tensor->data;
   view->dtype = tensor->dtype;
-  gdn2_status status = check_common(tensor->dtype, tensor->data, tensor->stride, expect, view->stride);
-  if (status == GDN2_OK) status = check_distinct(expect, view->stride);
-  return status == GDN2_OK ? place(tensor->data, tensor->dtype, expect, view->stride, 1, places) : status;
+  return check_present(tensor->data, tensor->dtype, tensor->stride, expect, 1, places, view->stride);
 }
 
 gdn2_status gdn2_check_inputs(const gdn2_input_check *list, int count, gdn2_places *places) {
@@ -181,7 +183,5 @@ gdn2_status gdn2_check_states(const gdn2_states *tensor, const gdn2_expect *expe
   if (!tensor->data) return absent(expect);
   view->data = tensor->data;
   view->dtype = tensor->dtype;
-  gdn2_status status = check_common(tensor->dtype, tensor->data, tensor->stride, expect, view->stride);
-  if (status == GDN2_OK && written) status = check_distinct(expect, view->stride);
-  return status == GDN2_OK ? place(tensor->data, tensor->dtype, expect, view->stride, written, places) : status;
+  return check_present(tensor->data, tensor->dtype, tensor->stride, expect, written, places, view->stride);
 }

@@ -78,7 +78,7 @@ static gdn2_status check_problem(const gdn2_conv_problem *p, const gdn2_exec *ex
 gdn2_status gdn2_conv_forward(const gdn2_conv_forward_args *args) {
   gdn2_conv_forward_call call;
   gdn2_places places;
-  places.count = 0;
+  places.count = places.query = 0;
   if (!args) return gdn2_fail(GDN2_ERR_ARGUMENT, "args is NULL; it must point to a gdn2_conv_forward_args");
   gdn2_status status = gdn2_check_size(args->struct_size, sizeof *args, "gdn2_conv_forward_args");
   if (status == GDN2_OK) status = check_problem(&args->problem, &args->exec, &places, &call.in);
@@ -111,9 +111,9 @@ static gdn2_status check_gradients(const gdn2_conv_backward_args *args, gdn2_pla
   return status == GDN2_OK ? gdn2_check_outputs(outputs, GDN2_COUNT(outputs), places) : status;
 }
 
-static gdn2_status check_backward(const gdn2_conv_backward_args *args, gdn2_conv_backward_call *call) {
+static gdn2_status check_backward(const gdn2_conv_backward_args *args, int query, gdn2_conv_backward_call *call) {
   gdn2_places places;
-  places.count = 0;
+  places.count = 0, places.query = query;
   if (!args) return gdn2_fail(GDN2_ERR_ARGUMENT, "args is NULL; it must point to a gdn2_conv_backward_args");
   gdn2_status status = gdn2_check_size(args->struct_size, sizeof *args, "gdn2_conv_backward_args");
   if (status != GDN2_OK) return status;
@@ -126,7 +126,7 @@ static gdn2_status check_backward(const gdn2_conv_backward_args *args, gdn2_conv
 gdn2_status gdn2_conv_backward(const gdn2_conv_backward_args *args) {
   gdn2_conv_backward_call call;
   void *workspace = NULL, *owned = NULL;
-  gdn2_status status = check_backward(args, &call);
+  gdn2_status status = check_backward(args, 0, &call);
   if (status != GDN2_OK) return status;
   const size_t bytes = gdn2_conv_backward_bytes(&call);
   if (bytes > 0) status = gdn2_workspace_take(&args->exec, bytes, &workspace, &owned);
@@ -139,7 +139,7 @@ gdn2_status gdn2_conv_backward(const gdn2_conv_backward_args *args) {
 gdn2_status gdn2_conv_backward_workspace(const gdn2_conv_backward_args *args, size_t *bytes) {
   gdn2_conv_backward_call call;
   if (!bytes) return gdn2_fail(GDN2_ERR_ARGUMENT, "bytes is NULL; it must point to a size_t");
-  const gdn2_status status = check_backward(args, &call);
+  const gdn2_status status = check_backward(args, 1, &call);
   if (status == GDN2_OK) *bytes = gdn2_conv_backward_bytes(&call);
   return status;
 }

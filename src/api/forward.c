@@ -3,9 +3,9 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-static gdn2_status check(const gdn2_forward_args *args, gdn2_forward_call *call) {
+static gdn2_status check(const gdn2_forward_args *args, int query, gdn2_forward_call *call) {
   gdn2_places places;
-  places.count = 0;
+  places.count = 0, places.query = query;
   if (!args) return gdn2_fail(GDN2_ERR_ARGUMENT, "args is NULL; it must point to a gdn2_forward_args");
   gdn2_status status = gdn2_check_size(args->struct_size, sizeof *args, "gdn2_forward_args");
   if (status == GDN2_OK) status = gdn2_check_problem(&args->problem, &args->exec, &places, &call->in);
@@ -26,7 +26,7 @@ static size_t bytes_of(const gdn2_call *in) { return in->f64 ? gdn2_double_forwa
 gdn2_status gdn2_forward(const gdn2_forward_args *args) {
   gdn2_forward_call call = {.in = {.f64 = 0}};
   void *workspace, *owned;
-  gdn2_status status = check(args, &call);
+  gdn2_status status = check(args, 0, &call);
   if (status == GDN2_OK) status = gdn2_workspace_take(&args->exec, bytes_of(&call.in), &workspace, &owned);
   if (status != GDN2_OK) return status;
   if (call.in.f64)
@@ -40,7 +40,7 @@ gdn2_status gdn2_forward(const gdn2_forward_args *args) {
 gdn2_status gdn2_forward_workspace(const gdn2_forward_args *args, size_t *bytes) {
   gdn2_forward_call call = {.in = {.f64 = 0}};
   if (!bytes) return gdn2_fail(GDN2_ERR_ARGUMENT, "bytes is NULL; it must point to a size_t");
-  const gdn2_status status = check(args, &call);
+  const gdn2_status status = check(args, 1, &call);
   if (status == GDN2_OK) *bytes = bytes_of(&call.in);
   return status;
 }

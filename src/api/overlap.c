@@ -1,5 +1,4 @@
 #include "api/overlap.h"
-#include "base/view.h"
 #include <string.h>
 
 static int64_t magnitude(int64_t x) { return x < 0 ? -x : x; }
@@ -50,30 +49,15 @@ static gdn2_status check_pair(const gdn2_place *x, const gdn2_place *y) {
                    x->name, x->data, y->name, y->data);
 }
 
-static void find_ends(gdn2_place *x) {
-  const int64_t bytes = gdn2_dtype_size(x->dtype);
-  int64_t low = 0, high = 0;
-  for (int axis = 0; axis < x->axes; axis++) {
-    const int64_t last = x->stride[axis] * (x->size[axis] - 1);
-    if (last < 0)
-      low += last;
-    else
-      high += last;
-  }
-  x->low = (uintptr_t)x->data + (uintptr_t)(low * bytes);
-  x->end = (uintptr_t)x->data + (uintptr_t)((high + 1) * bytes);
-}
-
-gdn2_status gdn2_places_add(gdn2_places *places, gdn2_place place) {
-  for (int axis = 0; axis < place.axes; axis++)
-    if (place.size[axis] == 0) return GDN2_OK;
-  find_ends(&place);
+gdn2_status gdn2_places_add(gdn2_places *places) {
+  const gdn2_place *place = &places->at[places->count];
+  if (places->query || place->low == place->end) return GDN2_OK;
   for (int i = 0; i < places->count; i++) {
     const gdn2_place *other = &places->at[i];
-    if (!(place.written || other->written) || place.low >= other->end || other->low >= place.end) continue;
-    const gdn2_status status = check_pair(&place, other);
+    if (!(place->written || other->written) || place->low >= other->end || other->low >= place->end) continue;
+    const gdn2_status status = check_pair(place, other);
     if (status != GDN2_OK) return status;
   }
-  places->at[places->count++] = place;
+  places->count++;
   return GDN2_OK;
 }

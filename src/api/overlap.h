@@ -7,23 +7,25 @@
 /* Where a tensor lies. */
 typedef struct gdn2_place {
   const char *name;
-  const char *in_place[2]; /* the tensors before it that it may be */
+  const char *const *in_place; /* names of two tensors before it that it may be; read while it is added only */
   const void *data;
   gdn2_dtype dtype;
   int written, axes;
-  int64_t size[5], stride[5];
-  uintptr_t low, end; /* the bytes from its lowest element to behind its highest */
+  int64_t size[5];
+  const int64_t *stride; /* of the view, which outlives the checks */
+  uintptr_t low, end;    /* the bytes from its lowest element to behind its highest */
 } gdn2_place;
 
-/* The tensors of a call that were checked so far; count is 0 before the first. */
+/* The tensors of a call that were checked so far; count is 0 before the first. query: only the size of a workspace is asked for,
+ * and addresses need not be those of the call. */
 enum { GDN2_MOST_PLACES = 24 };
 typedef struct gdn2_places {
-  int count;
+  int count, query;
   gdn2_place at[GDN2_MOST_PLACES];
 } gdn2_places;
 
-/* Adds a tensor, low and end of which are found here. Fails where it and one before it have an element in common and either is
+/* Adds the tensor at[count], unless it has no elements. Fails where it and one before it have an element in common and either is
  * written, unless it is that tensor, in the same layout, and may be. What is sure is refused: the same first element, or the
  * first element of one within another that has no gaps. Tensors that interleave in other ways are not taken apart. */
-gdn2_status gdn2_places_add(gdn2_places *places, gdn2_place place);
+gdn2_status gdn2_places_add(gdn2_places *places);
 #endif

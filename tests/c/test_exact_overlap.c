@@ -223,6 +223,21 @@ static void test_interleaved(void **state) {
     for (int n = 0; n < 2; n++) assert_memory_equal(want[n] + token * K, place[DQ] + (2 * token + n) * K, K * sizeof(float));
 }
 
+/* Who asks for the bytes of a workspace need not have the tensors yet. */
+static void test_query(void **state) {
+  (void)state;
+  size_t bytes = 0, same = 0;
+  gdn2_backward_args b = backward();
+  assert_int_equal(gdn2_backward_workspace(&b, &bytes), GDN2_OK);
+  place[DQ] = place[DK] = place[DV] = place[DH0] = place[Q];
+  b = backward();
+  assert_int_equal(gdn2_backward_workspace(&b, &same), GDN2_OK);
+  assert_true(bytes > 0 && same == bytes);
+  place[OUT] = place[Q];
+  const gdn2_forward_args f = forward();
+  assert_int_equal(gdn2_forward_workspace(&f, &bytes), GDN2_OK);
+}
+
 /* Nothing lies where a tensor has no elements. */
 static void test_empty(void **state) {
   (void)state;
@@ -237,6 +252,7 @@ int main(void) {
       cmocka_unit_test_setup(test_every_distance, set_up),  cmocka_unit_test_setup(test_pairs, set_up),
       cmocka_unit_test_setup(test_almost_in_place, set_up), cmocka_unit_test_setup(test_in_place, set_up),
       cmocka_unit_test_setup(test_interleaved, set_up),     cmocka_unit_test_setup(test_empty, set_up),
+      cmocka_unit_test_setup(test_query, set_up),
   };
   return TEST_RUN(tests);
 }
