@@ -11,9 +11,8 @@ typedef struct gdn2_place {
   const void *data;
   gdn2_dtype dtype;
   int written, axes;
-  int64_t size[5];
-  const int64_t *stride; /* of the view, which outlives the checks */
-  uintptr_t low, end;    /* the bytes from its lowest element to behind its highest */
+  int64_t size[5], stride[5];
+  uintptr_t low, end; /* the bytes from its lowest element to behind its highest */
 } gdn2_place;
 
 /* The tensors of a call that were checked so far; count is 0 before the first. query: only the size of a workspace is asked for,

@@ -12,8 +12,10 @@ void *gdn2_seed_allocate(size_t bytes) {
 
 gdn2_status gdn2_seed_present(const char *names, int count, const void *const pointers[]) {
   for (int i = 0; i < count; i++, names += strcspn(names, ",") + 2) {
-    if (pointers[i]) continue;
-    return gdn2_fail(GDN2_ERR_ARGUMENT, "%.*s is NULL; it must point to the array", (int)strcspn(names, ","), names);
+    const int length = (int)strcspn(names, ",");
+    if (!pointers[i]) return gdn2_fail(GDN2_ERR_ARGUMENT, "%.*s is NULL; it must point to the array", length, names);
+    if ((uintptr_t)pointers[i] % sizeof(float))
+      return gdn2_fail(GDN2_ERR_ARGUMENT, "%.*s is %p; it must be aligned to 4 bytes", length, names, pointers[i]);
   }
   return GDN2_OK;
 }

@@ -188,6 +188,9 @@ static void test_calls(void **unused) {
   c.in.b = NULL;
   refused(forward(&c), GDN2_ERR_ARGUMENT, "inputs->b is NULL", NULL);
   c = right;
+  c.in.b = (const void *)((const char *)c.in.b + 2);
+  refused(forward(&c), GDN2_ERR_ARGUMENT, "inputs->b is 0x", "aligned to 4 bytes", NULL);
+  c = right;
   c.made.v_new_all = NULL;
   refused(forward(&c), GDN2_ERR_ARGUMENT, "residuals->v_new_all is NULL", NULL);
   refused(gdn2_seed_forward(NULL, &right.in, right.o, right.h_final, NULL), GDN2_ERR_ARGUMENT, "call is NULL", NULL);
