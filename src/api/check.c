@@ -133,7 +133,8 @@ static gdn2_status check_present(const void *data, gdn2_dtype dtype, const int64
   place->axes = axes_of(e);
   memcpy(place->size, e->size, sizeof place->size);
   status = resolve_strides(e, given, stride);
-  memcpy(place->stride, stride, e->moments ? 5 * sizeof *stride : 4 * sizeof *stride);
+  memcpy(place->stride, stride, 4 * sizeof *stride);
+  place->stride[4] = e->moments ? stride[4] : 0;
   if (status == GDN2_OK) status = check_channel(e, stride);
   if (status == GDN2_OK) status = check_reach(e, stride, size, place);
   if (status == GDN2_OK && written) status = check_distinct(e, stride);
