@@ -91,8 +91,8 @@ static gdn2_status check_problem(const gdn2_step_args *args, gdn2_places *places
 static gdn2_status check(const gdn2_step_args *args, gdn2_step_call *call) {
   gdn2_places places;
   places.count = places.query = 0;
-  if (!args) return gdn2_fail(GDN2_ERR_ARGUMENT, "args is NULL; it must point to a gdn2_step_args");
   memset(call, 0, sizeof *call);
+  if (!args) return gdn2_fail(GDN2_ERR_ARGUMENT, "args is NULL; it must point to a gdn2_step_args");
   gdn2_status status = gdn2_check_size(args->struct_size, sizeof *args, "gdn2_step_args");
   if (status == GDN2_OK) status = check_problem(args, &places, &call->in);
   if (status != GDN2_OK) return status;
