@@ -27,10 +27,16 @@ STAGE void decay_finish(const gdn2_gate_rule *rule, const float *raw, int m, int
   }
 }
 
+/* Whether the decay of a token is one number for all channels. */
+INLINE int decay_is_scalar(const gdn2_head *head) {
+  return !head->g.channel && (head->rule.decay == GDN2_DECAY_LOG || !head->rule.dt_bias.channel);
+}
+
 INLINE const float *decay_ready(const gdn2_head *head, int64_t t, int m, int vecs, int channels, float *room) {
   const float *raw = row_ready(&head->g, t, m, vecs, channels, room);
   if (head->rule.decay == GDN2_DECAY_LOG) return raw;
-  decay_finish(&head->rule, raw, m, vecs, channels, room);
+  decay_finish(&head->rule, raw, m, decay_is_scalar(head) ? 1 : vecs, channels, room);
+  for (int x = 1; x < vecs && decay_is_scalar(head); x++) v_store(room + x * VL, v_set1(room[0]));
   return room;
 }
 

@@ -41,9 +41,13 @@ INLINE void load_factors(gdn2_shape s, const gdn2_head *head, int64_t t0, int n,
 /* exp(sum of g) where |sum| <= 1, the running product elsewhere: the error of a large sum would grow with it. */
 INLINE vf chunk_decay(vf g_sum, vf gamma) { return v_select(v_le(v_abs(g_sum), v_set1(1.0f)), v_exp(g_sum), gamma); }
 
-/* alpha from g, a row. */
-INLINE void load_alpha(gdn2_shape s, const float *g, float *alpha) {
+/* alpha from g, a row. scalar: all of g's numbers are alike. */
+INLINE void load_alpha(gdn2_shape s, int scalar, const float *g, float *alpha) {
   int x = 0;
+  if (scalar) {
+    const vf a = v_exp(v_set1(g[0]));
+    for (; x < s.Kp; x += VL) v_store(alpha + x, a);
+  }
   for (; x + EXP_MOST * VL <= s.Kp; x += EXP_MOST * VL) {
     vf a[EXP_MOST];
     UNROLL
@@ -67,7 +71,7 @@ INLINE void load_token(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, i
   const vf q_factor = v_set1(out.factor[t]), k_factor = v_set1(out.factor[GDN2_CHUNK + t]);
   const ptrdiff_t row = (ptrdiff_t)t * out.ld, before = t > 0 ? row - out.ld : 0, e_row = (ptrdiff_t)t * s.Kp,
                   q_row = (ptrdiff_t)(n + t) * s.Kp;
-  load_alpha(s, g_in, out.alpha + row);
+  load_alpha(s, decay_is_scalar(head), g_in, out.alpha + row);
   for (int x = 0; x < s.Kp; x += VL) {
     const int count = s.K - x;
     const vf q = v_mul(v_load_upto(q_in + x, count), q_factor), k = v_mul(v_load_upto(k_in + x, count), k_factor);
