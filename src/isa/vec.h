@@ -21,7 +21,6 @@
  *   v_sum                   the sum of the lanes, in a fixed order
  *   v_add_sums(r,a,b)       adds the lane sums of r[0..3] to a[0..3] and of r[4..7] to b[0..3], in a fixed order; r is used up
  *   v_ldexp(x,n)            x 2^n for whole n of magnitude up to 250, rounded once, gradual underflow
- *   v_powers(t,up,down)     2^n and 2^-n for t = 0x1.8p23 + 127 + n, n whole, of magnitude up to 126
  *   v_le(a,b)               mask of a <= b (false for NaN)
  *   v_keep(m,x)             x where m, else 0
  *   v_select(m,a,b)         a where m, else b

@@ -44,11 +44,6 @@ INLINE vf v_ldexp(vf x, vf n) {
   const __m256i all = _mm256_cvtps_epi32(n), half = _mm256_srai_epi32(all, 1);
   return v_mul(v_mul(x, v_power_of_2(half)), v_power_of_2(_mm256_sub_epi32(all, half)));
 }
-INLINE void v_powers(vf t, vf *up, vf *down) {
-  const __m256i two = _mm256_slli_epi32(_mm256_castps_si256(t), 23);
-  *up = _mm256_castsi256_ps(two);
-  *down = _mm256_castsi256_ps(_mm256_sub_epi32(_mm256_set1_epi32(0x7f000000), two));
-}
 INLINE vm v_le(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_LE_OQ); }
 INLINE vf v_keep(vm m, vf x) { return _mm256_and_ps(m, x); }
 INLINE vf v_select(vm m, vf a, vf b) { return _mm256_blendv_ps(b, a, m); }

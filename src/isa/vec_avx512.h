@@ -38,11 +38,6 @@ INLINE float v_sum(vf x) {
 }
 INLINE vf v_round(vf x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 INLINE vf v_ldexp(vf x, vf n) { return _mm512_scalef_ps(x, n); }
-INLINE void v_powers(vf t, vf *up, vf *down) {
-  const __m512i two = _mm512_slli_epi32(_mm512_castps_si512(t), 23);
-  *up = _mm512_castsi512_ps(two);
-  *down = _mm512_castsi512_ps(_mm512_sub_epi32(_mm512_set1_epi32(0x7f000000), two));
-}
 INLINE vm v_le(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ); }
 INLINE vf v_keep(vm m, vf x) { return _mm512_maskz_mov_ps(m, x); }
 INLINE vf v_select(vm m, vf a, vf b) { return _mm512_mask_mov_ps(b, m, a); }

@@ -55,11 +55,6 @@ INLINE vf v_ldexp(vf x, vf n) {
   const vm half = all >> 1;
   return x * (vf)((half + 127) << 23) * (vf)((all - half + 127) << 23);
 }
-INLINE void v_powers(vf t, vf *up, vf *down) {
-  typedef uint32_t bits __attribute__((vector_size(16)));
-  const bits two = (bits)t << 23;
-  *up = (vf)two, *down = (vf)(0x7f000000 - two);
-}
 INLINE vm v_le(vf a, vf b) { return a <= b; }
 INLINE vf v_keep(vm m, vf x) { return (vf)((vm)x & m); }
 INLINE vf v_nan_to_zero(vf x) { return v_keep(x == x, x); }

@@ -53,10 +53,6 @@ INLINE vf v_ldexp(vf x, vf n) {
   const int32x4_t all = vcvtq_s32_f32(n), half = vshrq_n_s32(all, 1);
   return v_mul(v_mul(x, v_power_of_2(half)), v_power_of_2(vsubq_s32(all, half)));
 }
-INLINE void v_powers(vf t, vf *up, vf *down) {
-  const uint32x4_t two = vshlq_n_u32(vreinterpretq_u32_f32(t), 23);
-  *up = vreinterpretq_f32_u32(two), *down = vreinterpretq_f32_u32(vsubq_u32(vdupq_n_u32(0x7f000000), two));
-}
 INLINE vf v_nan_to_zero(vf x) { return v_keep(vceqq_f32(x, x), x); }
 
 INLINE void v_load_transposed(const float *p, ptrdiff_t ld, vf r[VL]) {

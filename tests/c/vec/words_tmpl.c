@@ -155,20 +155,6 @@ static void test_ldexp(void **state) {
   }
 }
 
-static void test_powers(void **state) {
-  (void)state;
-  for (int n = -126; n <= 126; n++) {
-    float got[2][VL];
-    vf up, down;
-    v_powers(v_set1(0x1.8p23f + 127 + (float)n), &up, &down);
-    v_store(got[0], up), v_store(got[1], down);
-    for (int i = 0; i < VL; i++) {
-      expect_same("2^n of v_powers", got[0][i], ldexpf(1, n));
-      expect_same("2^-n of v_powers", got[1][i], ldexpf(1, -n));
-    }
-  }
-}
-
 /* |got - want| in units of the last place of want as a float; subnormal numbers have the smallest of them. */
 static double units(float got, double want) {
   int exponent;
@@ -343,9 +329,9 @@ static void test_f16(void **state) {
 
 int WORDS(void) {
   const struct CMUnitTest tests[] = {
-      TEST(test_partial_access), TEST(test_arithmetic), TEST(test_choice),          TEST(test_sums), TEST(test_transposed),
-      TEST(test_ldexp),          TEST(test_functions),  TEST(test_function_limits), TEST(test_bf16), TEST(test_f16),
-      TEST(test_pairs),          TEST(test_two),        TEST(test_powers),
+      TEST(test_partial_access), TEST(test_arithmetic), TEST(test_choice),    TEST(test_sums),
+      TEST(test_transposed),     TEST(test_ldexp),      TEST(test_functions), TEST(test_function_limits),
+      TEST(test_bf16),           TEST(test_f16),        TEST(test_pairs),     TEST(test_two),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
