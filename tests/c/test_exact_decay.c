@@ -1,7 +1,6 @@
 /* Decays from none to total: errors must not grow with the decay, nothing may overflow, -infinity is a reset. */
 #include <float.h>
 #include <math.h>
-#include <time.h>
 
 #include "exact.h"
 #include "test.h"
@@ -165,34 +164,6 @@ static void test_dg_of_saturated_gates(void **state) {
 }
 
 /* ---- Subnormal numbers, which a strong decay passes through in every chunk: a processor takes a hundred cycles for each ---- */
-
-static double seconds(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-/* Of a forward and a backward, the best of ten. */
-static double best_time(double g) {
-  const void *mark = test_mark();
-  exact_case c = case_trained(860, 1, 64, 1, 32, 32);
-  spread_decay(&c, g, EVERYWHERE, g);
-  double best = INFINITY;
-  for (int run = 0; run < 10; run++) {
-    const double start = seconds();
-    (void)engine_run_some(&c, OUT_ALL, (gdn2_exec){.threads = 1});
-    best = fmin(best, seconds() - start);
-  }
-  test_release_to(mark);
-  return best;
-}
-
-/* It was twenty times longer once. */
-static void test_strong_decays_take_no_longer(void **state) {
-  (void)state;
-  const double usual = best_time(-0.1);
-  for (int g = -3; g >= -12; g -= 3) assert_true(best_time(g) < 3 * usual);
-}
 
 /* Not inlined: the compiler knows nothing of the mode. */
 __attribute__((noinline)) static float half_of(float x) {
@@ -368,7 +339,6 @@ int main(void) {
       TEST(test_long_memories),
       TEST(test_dg_keeps_its_relative_precision),
       TEST(test_dg_of_saturated_gates),
-      TEST(test_strong_decays_take_no_longer),
       TEST(test_mode_of_the_caller),
       TEST(test_per_head_equals_expanded),
       TEST(test_zero_decay_is_no_decay),

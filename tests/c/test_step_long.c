@@ -1,7 +1,6 @@
 /* Thousands of tokens one by one: float32 gates and states beside 16-bit values, narrow states, states that fade away. */
 #include <float.h>
 #include <math.h>
-#include <time.h>
 
 #include "base/flush.h"
 #include "step.h"
@@ -140,44 +139,12 @@ static void test_subnormal_numbers(void **state) {
   }
 }
 
-static double seconds(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static double best_of(const gdn2_step_args *args, float *pool, size_t count, float fill) {
-  double best = INFINITY;
-  for (int run = 0; run < 20; run++) {
-    for (size_t i = 0; i < count; i++) pool[i] = fill;
-    const double start = seconds();
-    assert_int_equal(gdn2_step(args), GDN2_OK);
-    best = fmin(best, seconds() - start);
-  }
-  return best;
-}
-
-/* A token takes no longer where numbers are subnormal: at most twice the time, and a processor that traps takes ten times. */
-static void test_subnormal_time(void **state) {
-  (void)state;
-  const width_case c = width_new(1030, 1, 1, 4, 4, 64, 64);
-  const size_t count = width_count(&c, W_H0);
-  for (int l = 0; l < 2; l++) {
-    const step_how how = {.layout = l ? &step_rows : NULL, .exec = {.threads = 1}};
-    step_call call = step_call_new(&c, GDN2_F32, &how);
-    call.args.problem.v = (gdn2_input){.data = test_floats(count)};
-    memset((void *)(uintptr_t)call.args.problem.v.data, 0, (size_t)(c.HV * c.V) * sizeof(float));
-    float *pool = (float *)(void *)call.from.low;
-    const double usual = best_of(&call.args, pool, count, 1.0f), subnormal = best_of(&call.args, pool, count, 0x1p-126f);
-    if (getenv("GDN2_TEST_VERBOSE")) print_message("%.2f us, %.2f us\n", 1e6 * usual, 1e6 * subnormal);
-    assert_true(subnormal < 2 * usual);
-  }
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
-      TEST(test_gates_keep_their_digits), TEST(test_narrow_states),  TEST(test_large_and_small_states),
-      TEST(test_subnormal_numbers),       TEST(test_subnormal_time),
+      TEST(test_gates_keep_their_digits),
+      TEST(test_narrow_states),
+      TEST(test_large_and_small_states),
+      TEST(test_subnormal_numbers),
   };
   return TEST_RUN(tests);
 }
