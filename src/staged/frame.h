@@ -62,7 +62,8 @@ gdn2_seed_panel gdn2_seed_panel_of(const gdn2_seed_frame *frame, int64_t task);
 /* A panel of a state, from and to leading dimension V; the pointers are at its first column. */
 void gdn2_seed_copy_panel(const gdn2_seed_frame *frame, const gdn2_seed_panel *panel, const float *from, float *to);
 
-/* GDN2_ERR_ARGUMENT if one of the pointers is NULL or no place for a float. names: the arguments as written, separated by commas. */
+/* GDN2_ERR_ARGUMENT if one of the pointers is NULL or no place for a float. names: the arguments as written, separated by commas.
+ */
 gdn2_status gdn2_seed_present(const char *names, int count, const void *const pointers[]);
 #define GDN2_SEED_NEED(...)                                                                                                      \
   gdn2_seed_present(#__VA_ARGS__, (int)(sizeof((const void *const[]){__VA_ARGS__}) / sizeof(void *)),                            \
