@@ -39,26 +39,28 @@ INLINE void v_store_upto(float *p, vf x, int n) {
     v_store_n(p, x, n);
 }
 
+/* A step of `count` vectors that go abreast. */
+#define EACH_ABREAST(STATEMENT)                                                                                                  \
+  UNROLL                                                                                                                         \
+  for (int i = 0; i < count; i++) STATEMENT
+
 /* e^x to about 1 unit in the last place; exactly 0 at -inf, infinite above 88.73, subnormal results kept, NaN propagates.
  * x = n ln 2 + r with |r| <= ln 2 / 2, ln 2 split in two; e^r = 1 + r + r^2 c(r), c a minimax polynomial (error 3e-9).
  * In place, for up to EXP_MOST vectors step by step abreast: one alone is a chain of fifteen instructions that wait for each
  * other. */
 #define EXP_MOST 4
-#define EXP_EACH(STATEMENT)                                                                                                      \
-  UNROLL                                                                                                                         \
-  for (int i = 0; i < count; i++) STATEMENT
 INLINE void v_exp_each(int count, vf *x) {
   vf n[EXP_MOST], r[EXP_MOST], c[EXP_MOST];
-  EXP_EACH(x[i] = v_min(v_set1(89.0f), v_max(v_set1(-104.0f), x[i])));
-  EXP_EACH(n[i] = v_round(v_mul(x[i], v_set1(1.4426950408889634f))));
-  EXP_EACH(r[i] = v_fnma(n[i], v_set1(0.693359375f), x[i]));
-  EXP_EACH(r[i] = v_fnma(n[i], v_set1(-2.1219444005471377e-4f), r[i]));
-  EXP_EACH(c[i] = v_fma(v_set1(1.3814466850e-03f), r[i], v_set1(8.3687804183e-03f)));
-  EXP_EACH(c[i] = v_fma(c[i], r[i], v_set1(4.1668394215e-02f)));
-  EXP_EACH(c[i] = v_fma(c[i], r[i], v_set1(1.6666520108e-01f)));
-  EXP_EACH(c[i] = v_fma(c[i], r[i], v_set1(4.9999993412e-01f)));
-  EXP_EACH(c[i] = v_fma(v_mul(r[i], r[i]), c[i], r[i]));
-  EXP_EACH(x[i] = v_ldexp(v_add(c[i], v_set1(1.0f)), n[i]));
+  EACH_ABREAST(x[i] = v_min(v_set1(89.0f), v_max(v_set1(-104.0f), x[i])));
+  EACH_ABREAST(n[i] = v_round(v_mul(x[i], v_set1(1.4426950408889634f))));
+  EACH_ABREAST(r[i] = v_fnma(n[i], v_set1(0.693359375f), x[i]));
+  EACH_ABREAST(r[i] = v_fnma(n[i], v_set1(-2.1219444005471377e-4f), r[i]));
+  EACH_ABREAST(c[i] = v_fma(v_set1(1.3814466850e-03f), r[i], v_set1(8.3687804183e-03f)));
+  EACH_ABREAST(c[i] = v_fma(c[i], r[i], v_set1(4.1668394215e-02f)));
+  EACH_ABREAST(c[i] = v_fma(c[i], r[i], v_set1(1.6666520108e-01f)));
+  EACH_ABREAST(c[i] = v_fma(c[i], r[i], v_set1(4.9999993412e-01f)));
+  EACH_ABREAST(c[i] = v_fma(v_mul(r[i], r[i]), c[i], r[i]));
+  EACH_ABREAST(x[i] = v_ldexp(v_add(c[i], v_set1(1.0f)), n[i]));
 }
 INLINE vf v_exp(vf x) {
   v_exp_each(1, &x);

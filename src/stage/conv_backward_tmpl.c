@@ -13,7 +13,7 @@ typedef struct {
 INLINE void conv_dz(int silu, int count, const vf *dy, vf *z) {
   vf s[GATE_MOST], rest[GATE_MOST];
   if (silu) gate_sigmoids(count, z, s, rest);
-  GATE_EACH(z[i] = silu ? v_mul(dy[i], v_fma(v_mul(z[i], s[i]), rest[i], s[i])) : dy[i]);
+  EACH_ABREAST(z[i] = silu ? v_mul(dy[i], v_fma(v_mul(z[i], s[i]), rest[i], s[i])) : dy[i]);
 }
 
 INLINE vf conv_dy(gdn2_dtype dtype, const gdn2_rows *dy, int64_t t, int m, int n) {
@@ -40,8 +40,8 @@ INLINE void conv_back_tokens(int W, int silu, conv_back_column *k, int count, co
   vf past[GDN2_CONV_PAST + CONV_BLOCK];
   UNROLL
   for (int j = 0; j < W - 1; j++) past[j] = k->c.x[j];
-  GATE_EACH(past[W - 1 + i] = x[i]);
-  GATE_EACH(k->dz[i] = conv_next(W, &k->c, x[i]));
+  EACH_ABREAST(past[W - 1 + i] = x[i]);
+  EACH_ABREAST(k->dz[i] = conv_next(W, &k->c, x[i]));
   conv_dz(silu, count, dy, k->dz);
   UNROLL
   for (int i = 0; i < count; i++) {

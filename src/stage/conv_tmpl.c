@@ -144,7 +144,7 @@ INLINE void conv_values(int silu, int count, vf *z) {
   vf s[GATE_MOST];
   if (!silu) return;
   gate_sigmoid(count, z, s);
-  GATE_EACH(z[i] = v_mul(z[i], s[i]));
+  EACH_ABREAST(z[i] = v_mul(z[i], s[i]));
 }
 
 /* What a step of a block covers of a row: two vectors, which make a cache line of 16-bit numbers. */

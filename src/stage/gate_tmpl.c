@@ -7,59 +7,56 @@
 
 /* Vectors that go abreast at most. */
 #define GATE_MOST 4
-#define GATE_EACH(STATEMENT)                                                                                                     \
-  UNROLL                                                                                                                         \
-  for (int i = 0; i < count; i++) STATEMENT
 
 /* e^-|z|. As v_exp, but that the whole number comes from adding a number whose last digit is 1, and the end is two products. */
 INLINE void gate_exp(int count, const vf *z, vf *e) {
   static const float coefficients[] = {8.3687804183e-03f, 4.1668394215e-02f, 1.6666520108e-01f, 4.9999993412e-01f, 1.0f, 1.0f};
   const vf shift = v_set1(0x1.8p23f), least = v_set1(-104.0f);
   vf n[GATE_MOST], r[GATE_MOST];
-  GATE_EACH(e[i] = v_max(least, v_sub(v_zero(), v_abs(z[i]))));
-  GATE_EACH(n[i] = v_fma(e[i], v_set1(1.4426950408889634f), shift));
-  GATE_EACH(n[i] = v_sub(n[i], shift));
-  GATE_EACH(r[i] = v_fnma(n[i], v_set1(0.693359375f), e[i]));
-  GATE_EACH(r[i] = v_fnma(n[i], v_set1(-2.1219444005471377e-4f), r[i]));
-  GATE_EACH(e[i] = v_set1(1.3814466850e-03f));
+  EACH_ABREAST(e[i] = v_max(least, v_sub(v_zero(), v_abs(z[i]))));
+  EACH_ABREAST(n[i] = v_fma(e[i], v_set1(1.4426950408889634f), shift));
+  EACH_ABREAST(n[i] = v_sub(n[i], shift));
+  EACH_ABREAST(r[i] = v_fnma(n[i], v_set1(0.693359375f), e[i]));
+  EACH_ABREAST(r[i] = v_fnma(n[i], v_set1(-2.1219444005471377e-4f), r[i]));
+  EACH_ABREAST(e[i] = v_set1(1.3814466850e-03f));
   UNROLL
   for (int step = 0; step < 6; step++) {
     const vf c = v_set1(coefficients[step]);
-    GATE_EACH(e[i] = v_fma(e[i], r[i], c));
+    EACH_ABREAST(e[i] = v_fma(e[i], r[i], c));
   }
-  GATE_EACH(e[i] = v_ldexp(e[i], n[i]));
+  EACH_ABREAST(e[i] = v_ldexp(e[i], n[i]));
 }
 
 /* 1 / d for 1 <= d <= 2: a minimax cubic (error 1.7e-3), then a step that leaves the cube of its error. */
 INLINE void gate_inverse(int count, const vf *d, vf *y) {
   vf error[GATE_MOST];
-  GATE_EACH(y[i] = v_fma(d[i], v_set1(-0x1.c65286p-3f), v_set1(0x1.54bde4p+0f)));
-  GATE_EACH(y[i] = v_fma(y[i], d[i], v_set1(-0x1.783c56p+1f)));
-  GATE_EACH(y[i] = v_fma(y[i], d[i], v_set1(0x1.6a09c2p+1f)));
-  GATE_EACH(error[i] = v_fnma(d[i], y[i], v_set1(1.0f)));
-  GATE_EACH(error[i] = v_fma(error[i], error[i], error[i]));
-  GATE_EACH(y[i] = v_fma(y[i], error[i], y[i]));
+  EACH_ABREAST(y[i] = v_fma(d[i], v_set1(-0x1.c65286p-3f), v_set1(0x1.54bde4p+0f)));
+  EACH_ABREAST(y[i] = v_fma(y[i], d[i], v_set1(-0x1.783c56p+1f)));
+  EACH_ABREAST(y[i] = v_fma(y[i], d[i], v_set1(0x1.6a09c2p+1f)));
+  EACH_ABREAST(error[i] = v_fnma(d[i], y[i], v_set1(1.0f)));
+  EACH_ABREAST(error[i] = v_fma(error[i], error[i], error[i]));
+  EACH_ABREAST(y[i] = v_fma(y[i], error[i], y[i]));
 }
 
 /* e and r. */
 INLINE void gate_parts(int count, const vf *z, vf *e, vf *r) {
   vf d[GATE_MOST];
   gate_exp(count, z, e);
-  GATE_EACH(d[i] = v_add(v_set1(1.0f), e[i]));
+  EACH_ABREAST(d[i] = v_add(v_set1(1.0f), e[i]));
   gate_inverse(count, d, r);
 }
 
 INLINE void gate_sigmoid(int count, const vf *z, vf *s) {
   vf e[GATE_MOST], r[GATE_MOST];
   gate_parts(count, z, e, r);
-  GATE_EACH(s[i] = v_mul(v_select(v_le(v_zero(), z[i]), v_set1(1.0f), e[i]), r[i]));
+  EACH_ABREAST(s[i] = v_mul(v_select(v_le(v_zero(), z[i]), v_set1(1.0f), e[i]), r[i]));
 }
 
 /* sigmoid(z), and sigmoid(-z) in rest. */
 INLINE void gate_sigmoids(int count, const vf *z, vf *s, vf *rest) {
   vf e[GATE_MOST], r[GATE_MOST];
   gate_parts(count, z, e, r);
-  GATE_EACH(e[i] = v_mul(e[i], r[i]));
-  GATE_EACH(s[i] = v_select(v_le(v_zero(), z[i]), r[i], e[i]));
-  GATE_EACH(rest[i] = v_select(v_le(v_zero(), z[i]), e[i], r[i]));
+  EACH_ABREAST(e[i] = v_mul(e[i], r[i]));
+  EACH_ABREAST(s[i] = v_select(v_le(v_zero(), z[i]), r[i], e[i]));
+  EACH_ABREAST(rest[i] = v_select(v_le(v_zero(), z[i]), e[i], r[i]));
 }

@@ -76,11 +76,11 @@ INLINE vf norm_weight(const gdn2_norm_rule *rule, int64_t m, int n) {
 INLINE void norm_vectors(gdn2_dtype xt, gdn2_dtype zt, gdn2_dtype yt, const gdn2_norm_rule *rule, const gdn2_norm_in *in,
                          int64_t r, vf root, gdn2_rows_out y, int stream, int64_t m, int count, int n) {
   vf out[GATE_MOST], z[GATE_MOST], s[GATE_MOST];
-  GATE_EACH(out[i] = v_mul(v_mul(norm_load(xt, &in->x, r, m + i * VL, n), root), norm_weight(rule, m + i * VL, n)));
+  EACH_ABREAST(out[i] = v_mul(v_mul(norm_load(xt, &in->x, r, m + i * VL, n), root), norm_weight(rule, m + i * VL, n)));
   if (in->z.at) {
-    GATE_EACH(z[i] = norm_load(zt, &in->z, r, m + i * VL, n));
+    EACH_ABREAST(z[i] = norm_load(zt, &in->z, r, m + i * VL, n));
     gate_sigmoid(count, z, s);
-    GATE_EACH(out[i] = v_mul(out[i], rule->gate == GDN2_NORM_SILU ? v_mul(z[i], s[i]) : s[i]));
+    EACH_ABREAST(out[i] = v_mul(out[i], rule->gate == GDN2_NORM_SILU ? v_mul(z[i], s[i]) : s[i]));
   }
   norm_store(yt, stream, &y, r, m, count, out, n);
 }
@@ -130,24 +130,24 @@ INLINE vf norm_back_vectors(norm_types type, const gdn2_norm_rule *rule, const g
                             const gdn2_norm_grad *grad, vf root, vf sum, int64_t m, int count, int n) {
   vf x[GATE_MOST], d[GATE_MOST], z[GATE_MOST], s[GATE_MOST], rest[GATE_MOST];
   float *dweight = grad->dweight, *scratch = grad->scratch;
-  GATE_EACH(x[i] = v_mul(norm_load(type.x, &in->x, r, m + i * VL, n), root));
-  GATE_EACH(d[i] = grad->dy.at ? norm_load(type.dy, &grad->dy, r, m + i * VL, n) : v_zero());
+  EACH_ABREAST(x[i] = v_mul(norm_load(type.x, &in->x, r, m + i * VL, n), root));
+  EACH_ABREAST(d[i] = grad->dy.at ? norm_load(type.dy, &grad->dy, r, m + i * VL, n) : v_zero());
   if (in->z.at) {
     const int silu = rule->gate == GDN2_NORM_SILU;
-    GATE_EACH(z[i] = norm_load(type.z, &in->z, r, m + i * VL, n));
+    EACH_ABREAST(z[i] = norm_load(type.z, &in->z, r, m + i * VL, n));
     gate_sigmoids(count, z, s, rest);
-    GATE_EACH(rest[i] = v_mul(s[i], rest[i]));
-    GATE_EACH(rest[i] = silu ? v_fma(z[i], rest[i], s[i]) : rest[i]); /* the slope */
-    GATE_EACH(rest[i] = v_mul(v_mul(d[i], rest[i]), v_mul(x[i], norm_weight(rule, m + i * VL, n))));
+    EACH_ABREAST(rest[i] = v_mul(s[i], rest[i]));
+    EACH_ABREAST(rest[i] = silu ? v_fma(z[i], rest[i], s[i]) : rest[i]); /* the slope */
+    EACH_ABREAST(rest[i] = v_mul(v_mul(d[i], rest[i]), v_mul(x[i], norm_weight(rule, m + i * VL, n))));
     if (grad->dz.at) norm_store(type.dz, type.stream_dz, &grad->dz, r, m, count, rest, n);
-    GATE_EACH(d[i] = v_mul(d[i], silu ? v_mul(z[i], s[i]) : s[i]));
+    EACH_ABREAST(d[i] = v_mul(d[i], silu ? v_mul(z[i], s[i]) : s[i]));
   }
   if (dweight) {
-    GATE_EACH(v_store_upto(dweight + m + i * VL, v_fma(d[i], x[i], v_load_upto(dweight + m + i * VL, n)), n));
+    EACH_ABREAST(v_store_upto(dweight + m + i * VL, v_fma(d[i], x[i], v_load_upto(dweight + m + i * VL, n)), n));
   }
-  GATE_EACH(d[i] = v_mul(d[i], norm_weight(rule, m + i * VL, n)));
-  GATE_EACH(v_store_upto(scratch + m + i * VL, d[i], n));
-  GATE_EACH(sum = v_fma(d[i], x[i], sum));
+  EACH_ABREAST(d[i] = v_mul(d[i], norm_weight(rule, m + i * VL, n)));
+  EACH_ABREAST(v_store_upto(scratch + m + i * VL, d[i], n));
+  EACH_ABREAST(sum = v_fma(d[i], x[i], sum));
   return sum;
 }
 
@@ -156,8 +156,8 @@ INLINE void norm_back_store(norm_types type, const gdn2_norm_in *in, int64_t r, 
                             int64_t m, int count, int n) {
   const float *scratch = grad->scratch;
   vf x[GATE_MOST];
-  GATE_EACH(x[i] = v_mul(norm_load(type.x, &in->x, r, m + i * VL, n), root));
-  GATE_EACH(x[i] = v_mul(root, v_fnma(x[i], mean, v_load_upto(scratch + m + i * VL, n))));
+  EACH_ABREAST(x[i] = v_mul(norm_load(type.x, &in->x, r, m + i * VL, n), root));
+  EACH_ABREAST(x[i] = v_mul(root, v_fnma(x[i], mean, v_load_upto(scratch + m + i * VL, n))));
   norm_store(type.dx, type.stream_dx, &grad->dx, r, m, count, x, n);
 }
 
