@@ -84,9 +84,13 @@ def diagnose(tag: str, x):
 
 def _report(nonfinite, most, tag):
     if nonfinite > 0:
-        print(f"[GDN2-FWD-DIAG] non-finite at {tag}: n_nonfinite={nonfinite} max_abs_finite={most:.3e}", flush=True)
+        line = f"non-finite at {tag}: n_nonfinite={nonfinite} max_abs_finite={most:.3e}"
     elif most > _LARGE:
-        print(f"[GDN2-FWD-DIAG] suspiciously large (still finite) at {tag}: max_abs={most:.3e}", flush=True)
+        line = f"suspiciously large (still finite) at {tag}: max_abs={most:.3e}"
+    else:
+        return
+    # The end of the line in the same write: callbacks run on several threads at once.
+    print(f"[GDN2-FWD-DIAG] {line}\n", end="", flush=True)
 
 
 def validate_inputs(q, k, v, w, b, g, scale, h0, config: KernelConfig):
