@@ -53,14 +53,23 @@ INLINE void scores_row(gdn2_shape s, gdn2_keys keys, int i, gdn2_scores out) {
 #undef BLOCK
 }
 
+/* Row after row; s is a constant where that pays. */
+INLINE void scores_rows(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, const gdn2_keys *keys, const gdn2_scores *out) {
+  for (int i = 0; i < n; i++) {
+    load_token(s, head, t0, n, i, *keys);
+    scores_row(s, *keys, i, *out);
+  }
+}
+
 /* load and scores, token by token: what a row needs of its own inputs stays in the first-level cache. */
 STAGE void stage_scores(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, const gdn2_keys *keys, const gdn2_scores *out) {
   memset(out->P, 0, sizeof(float) * GDN2_CHUNK * GDN2_CHUNK);
   memset(out->T, 0, sizeof(float) * GDN2_CHUNK * GDN2_CHUNK);
   load_factors(s, head, t0, n, keys);
-  for (int i = 0; i < n; i++) {
-    load_token(s, head, t0, n, i, *keys);
-    scores_row(s, *keys, i, *out);
+  switch (s.K) {
+  case 64: scores_rows((gdn2_shape){.K = 64, .Kp = 64}, head, t0, n, keys, out); break;
+  case 128: scores_rows((gdn2_shape){.K = 128, .Kp = 128}, head, t0, n, keys, out); break;
+  default: scores_rows(s, head, t0, n, keys, out);
   }
   load_chunk_decay(s, n, *keys);
 }
