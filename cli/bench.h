@@ -52,7 +52,9 @@ enum { BENCH_SNAPSHOT_EVERY = 128 };
 
 typedef struct bench_tensors {
   void *state;      /* decode: [B, HV, K, V] of the case's dtype */
-  float *snapshots; /* train: what the forward leaves to the backward, [B, T / BENCH_SNAPSHOT_EVERY, HV, K, V]; or NULL */
+  /* train: what the forward leaves to the backward, or NULL */
+  float *snapshots; /* [B, T / BENCH_SNAPSHOT_EVERY, HV, K, V] */
+  float *residual;  /* [B, T, HV, V] */
   void *x[INPUTS], *y[OUTPUTS]; /* contiguous, of bench_input_dtype and bench_output_dtype; NULL: absent */
   float *weight, *dweight;      /* conv, norm: float32; the norm uses the first V */
   gdn2_seed_residuals residuals;

@@ -52,6 +52,7 @@ static int run_forward(bench_tensors *t, const bench_case *c) {
   args.h_final = output_of(t, c, OUT_H_FINAL);
   args.snapshots.data = t->snapshots;
   args.snapshot_every = t->snapshots ? BENCH_SNAPSHOT_EVERY : 0;
+  args.residual.data = t->residual;
   size_t bytes = 0;
   int code = t->forward.workspace ? DONE : engine_code(gdn2_forward_workspace(&args, &bytes));
   if (!code) code = bench_workspace(&t->forward, bytes);
@@ -70,6 +71,7 @@ static int run_backward(bench_tensors *t, const bench_case *c) {
   args.dw = output_of(t, c, OUT_DW);
   args.snapshots.data = t->snapshots;
   args.snapshot_every = t->snapshots ? BENCH_SNAPSHOT_EVERY : 0;
+  args.residual.data = t->residual;
   size_t bytes = 0;
   int code = t->backward.workspace ? DONE : engine_code(gdn2_backward_workspace(&args, &bytes));
   if (!code) code = bench_workspace(&t->backward, bytes);

@@ -141,9 +141,15 @@ static void free_residuals(gdn2_seed_residuals *r) {
 }
 
 /* Floats of the states that the forward of a training step keeps. */
-static int64_t snapshot_count(const bench_case *c) {
-  if (c->op != TRAIN || c->dtype == GDN2_F64) return 0;
-  return c->n.B * (c->n.T / BENCH_SNAPSHOT_EVERY) * c->HV * c->n.K * c->n.V;
+static size_t snapshot_count(const bench_case *c) {
+  return (size_t)(c->n.B * (c->n.T / BENCH_SNAPSHOT_EVERY) * c->HV * c->n.K * c->n.V);
+}
+static size_t residual_count(const bench_case *c) { return (size_t)(c->n.B * c->n.T * c->HV * c->n.V); }
+
+static int make_kept(bench_tensors *t, const bench_case *c) {
+  if (c->op != TRAIN || c->dtype == GDN2_F64) return 1;
+  if (!(t->residual = pages_allocate(sizeof(float) * residual_count(c)))) return 0;
+  return snapshot_count(c) == 0 || (t->snapshots = pages_allocate(sizeof(float) * snapshot_count(c)));
 }
 
 /* In floating point: the sizes may be absurd. */
@@ -152,7 +158,7 @@ static double bytes_needed(const bench_case *c) {
          numbers = 0;
   for (int id = 0; id < INPUTS; id++) numbers += takes(c, (input_id)id) * tokens * wide;
   for (int id = 0; id < OUTPUTS; id++) numbers += gives(c, (output_id)id) * tokens * wide;
-  if (c->op == TRAIN) numbers += tokens / BENCH_SNAPSHOT_EVERY * (double)(c->n.K * c->n.V);
+  if (c->op == TRAIN) numbers += tokens / BENCH_SNAPSHOT_EVERY * (double)(c->n.K * c->n.V) + tokens * wide;
   if (c->op == DECODE) numbers += 2 * (double)c->n.B * (double)c->HV * (double)c->n.K * (double)c->n.V;
   if (is_seed(c->op)) numbers += tokens * (3 * config_of().bt + 6 * wide);
   return (c->dtype == GDN2_F64 ? sizeof(double) : sizeof(float)) * numbers;
@@ -201,8 +207,7 @@ static void *make_states(const bench_case *c) {
 
 static int make_arrays(bench_tensors *t, const bench_case *c) {
   if (c->op == DECODE && !(t->state = make_states(c))) return 0;
-  const size_t kept = (size_t)snapshot_count(c);
-  if (kept > 0 && !(t->snapshots = pages_allocate(sizeof(float) * kept))) return 0;
+  if (!make_kept(t, c)) return 0;
   for (int id = 0; id < INPUTS; id++)
     if (takes(c, (input_id)id) && !(t->x[id] = make_input(c, (input_id)id))) return 0;
   for (int id = 0; id < OUTPUTS; id++)
@@ -226,6 +231,7 @@ void bench_tensors_free(bench_tensors *t) {
   free(t->dweight);
   free(t->state);
   free(t->snapshots);
+  free(t->residual);
   free_residuals(&t->residuals);
   free(t->forward.workspace);
   free(t->backward.workspace);

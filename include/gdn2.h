@@ -236,6 +236,9 @@ typedef struct gdn2_forward_args {
    * moments that are left over are not written. As a pool of states for gdn2_step, moments are its slots. */
   gdn2_states snapshots;
   int64_t snapshot_every; /* a multiple of 16; 0 without snapshots */
+  /* For gdn2_backward: what each token writes to the state, R of equation (17) in docs/math.md, [B, T, HV, V] float32. Not in
+   * float64. */
+  gdn2_output residual;
   gdn2_exec exec;
   gdn2_profile *profile; /* NULL: times are not taken */
 } gdn2_forward_args;
@@ -270,6 +273,9 @@ typedef struct gdn2_backward_args {
   gdn2_states snapshots;
   int64_t snapshot_every;
   int64_t checkpoint_every;
+  /* The forward's, of the same problem; absent: computed again, which takes a product with the state. With it and with snapshots
+   * training is fastest; the bits of the gradients do not depend on it either. */
+  gdn2_input residual;
   gdn2_exec exec;
   gdn2_profile *profile; /* NULL: times are not taken */
 } gdn2_backward_args;

@@ -25,6 +25,10 @@ static gdn2_status check_checkpoints(const gdn2_backward_args *args, gdn2_places
   if (args->checkpoint_every < 0 || (args->checkpoint_every > 0 && args->snapshots.data))
     return gdn2_fail(GDN2_ERR_ARGUMENT, "checkpoint_every is %" PRId64 "; it must %s", args->checkpoint_every,
                      args->checkpoint_every < 0 ? "not be negative" : "be 0 where snapshots are given");
+  gdn2_expect residual;
+  gdn2_status status = gdn2_expect_residual(&call->in, args->residual.data != NULL, &residual);
+  if (status == GDN2_OK) status = gdn2_check_input(&args->residual, &residual, places, &call->residual);
+  if (status != GDN2_OK) return status;
   return gdn2_check_snapshots(&call->in, &args->snapshots, args->snapshot_every, 0, places, &call->snapshots);
 }
 

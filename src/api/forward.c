@@ -17,8 +17,11 @@ static gdn2_status check(const gdn2_forward_args *args, int query, gdn2_forward_
   status = gdn2_check_output(&args->o, &o, &places, &call->o);
   if (status == GDN2_OK) status = gdn2_check_output(&args->h_final, &h_final, &places, &call->h_final);
   call->snapshot_every = args->snapshot_every;
-  return status == GDN2_OK ? gdn2_check_snapshots(&call->in, &args->snapshots, args->snapshot_every, 1, &places, &call->snapshots)
-                           : status;
+  if (status == GDN2_OK)
+    status = gdn2_check_snapshots(&call->in, &args->snapshots, args->snapshot_every, 1, &places, &call->snapshots);
+  gdn2_expect residual;
+  if (status == GDN2_OK) status = gdn2_expect_residual(&call->in, args->residual.data != NULL, &residual);
+  return status == GDN2_OK ? gdn2_check_output(&args->residual, &residual, &places, &call->residual) : status;
 }
 
 static size_t bytes_of(const gdn2_call *in) { return in->f64 ? gdn2_double_forward_bytes(in) : gdn2_forward_bytes(in); }

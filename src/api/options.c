@@ -74,6 +74,13 @@ gdn2_status gdn2_check_gates(const gdn2_problem *p, gdn2_places *places, gdn2_ca
   return status == GDN2_OK ? gdn2_check_input(&p->dt_bias, &dt_bias, places, &call->dt_bias) : status;
 }
 
+gdn2_status gdn2_expect_residual(const gdn2_call *call, int given, gdn2_expect *expect) {
+  if (call->f64 && given) return gdn2_fail(GDN2_ERR_ARGUMENT, "residual is given; the float64 path has none: it must be absent");
+  *expect = gdn2_expect_tokens(call, "residual", call->HV, call->V);
+  expect->only_f32 = 1;
+  return GDN2_OK;
+}
+
 gdn2_status gdn2_check_snapshots(const gdn2_call *call, const gdn2_states *snapshots, int64_t every, int written,
                                  gdn2_places *places, gdn2_states_view *view) {
   view->data = NULL;

@@ -15,6 +15,8 @@ gdn2_status gdn2_check_sequences(const gdn2_problem *problem, gdn2_call *call);
 gdn2_status gdn2_check_gates(const gdn2_problem *problem, gdn2_places *places, gdn2_call *call);
 
 /* States on the way through a checked problem; written: by the call. */
+/* What the residual that the forward leaves to the backward must be; absent in float64. */
+gdn2_status gdn2_expect_residual(const gdn2_call *call, int given, gdn2_expect *expect);
 gdn2_status gdn2_check_snapshots(const gdn2_call *call, const gdn2_states *snapshots, int64_t every, int written,
                                  gdn2_places *places, gdn2_states_view *view);
 

@@ -31,7 +31,7 @@ typedef struct {
 typedef struct {
   const sequence_walk *w;
   gdn2_head head;
-  gdn2_rows d_o;
+  gdn2_rows d_o, R; /* R: the forward's, or absent */
   gdn2_head_grad out;
   float *dS; /* behind the chunk at hand */
   int64_t first, count;
@@ -89,17 +89,31 @@ static float *state_before(const sequence_walk *w, int64_t place, int64_t segmen
   return S;
 }
 
+/* The chunk of a head at t0 again, up to R. */
+static void chunk_again(const sequence_walk *w, const gdn2_head *head, gdn2_rows R, int64_t t0, const float *S0, gdn2_ahead *next,
+                        gdn2_chunk *c) {
+  if (R.at)
+    gdn2_chunk_again(&w->call->in, w->s, head, R, w->at.length, t0, c);
+  else
+    (void)gdn2_chunk_forward(&w->call->in, w->s, head, w->at.length, t0, 0, S0, NULL, next, c);
+}
+
+static gdn2_rows residual_of(const sequence_walk *w, int64_t j) {
+  return gdn2_view_rows(&w->call->residual, w->at.batch, w->at.start, j, 0.0f);
+}
+
 /* One segment of the head at a place, to the next one's checkpoint. */
 static void pass_segment(const sequence_walk *w, int64_t place, int64_t segment) {
   const gdn2_call *in = &w->call->in;
   const gdn2_head head = gdn2_head_of(in, w->at, value_head(w, place));
-  const gdn2_ahead rows = gdn2_ahead_of(w->s, &head, (gdn2_rows_out){.at = NULL});
+  const gdn2_rows R = residual_of(w, value_head(w, place));
+  const gdn2_ahead rows = gdn2_ahead_of_replay(w->s, &head, R);
   gdn2_chunk c = w->slot.passing;
   float *S = state_before(w, place, segment);
   for (int64_t x = 0; x < w->segments.length; x++) {
     const int64_t t0 = (segment * w->segments.length + x) * GDN2_CHUNK;
     gdn2_ahead next = gdn2_ahead_from(rows, w->at.length, t0 + GDN2_CHUNK);
-    (void)gdn2_chunk_forward(in, w->s, &head, w->at.length, t0, 0, S, NULL, &next, &c);
+    chunk_again(w, &head, R, t0, S, &next, &c);
     gdn2_chunk_state(in, w->s, &c, S, S, &next);
   }
   in->table->exact.state_store(w->s, S, checkpoint(w, place, segment + 1));
@@ -123,7 +137,7 @@ static void replay(const segment_walk *g) {
     gdn2_ahead next = gdn2_ahead_from(last ? g->reverse : g->forward, w->at.length, last ? t0 : t0 + GDN2_CHUNK);
     float *S1 = replay_record(w, x + 1, &unused);
     (void)replay_record(w, x, &c);
-    (void)gdn2_chunk_forward(in, w->s, &g->head, w->at.length, t0, 0, S0, NULL, &next, &c);
+    chunk_again(w, &g->head, g->R, t0, S0, &next, &c);
     if (!last) gdn2_chunk_state(in, w->s, &c, S0, S1, &next);
     S0 = S1;
   }
@@ -164,7 +178,7 @@ static void chunk_backward(segment_walk *g, int64_t x, const gdn2_chunk *c, cons
   float *DY = g->w->slot.grad.DY;
   const int n = c->n;
   uint64_t since = gdn2_profile_now(in->profile);
-  stage->load_do(s, g->d_o, t0, n, DY + (ptrdiff_t)n * s.Vp);
+  stage->rows_load(s, g->d_o, t0, n, DY + (ptrdiff_t)n * s.Vp);
   stage->project(s, n, c->scores.Ktail, g->dS, DY, next);
   stage->adjoint_solve(s, n, &c->scores, DY);
   (void)gdn2_profile_lap(in->profile, GDN2_STAGE_ADJOINT, since);
@@ -224,6 +238,7 @@ static segment_walk walk_of(const sequence_walk *w, int64_t place, int64_t segme
   segment_walk g = {.w = w,
                     .head = gdn2_head_of(in, w->at, j),
                     .d_o = gdn2_view_rows(&call->d_o, batch, start, j, 0.0f),
+                    .R = residual_of(w, j),
                     .dS = state_gradient(w, place),
                     .first = first,
                     .count = left < w->segments.length ? left : w->segments.length};
@@ -234,7 +249,7 @@ static segment_walk walk_of(const sequence_walk *w, int64_t place, int64_t segme
                            .db = gdn2_view_rows_out(&call->db, batch, start, in->b_key_heads ? key : j),
                            .dw = gdn2_view_rows_out(&call->dw, batch, start, j),
                            .wait = w->slot.wait};
-  g.forward = gdn2_ahead_of(w->s, &g.head, (gdn2_rows_out){.at = NULL});
+  g.forward = gdn2_ahead_of_replay(w->s, &g.head, g.R);
   g.reverse = reverse_rows(w->s, &g);
   g.wants_keys = g.out.dq.at || g.out.dk.at || g.out.dg.at || g.out.db.at || g.out.wait.dg;
   return g;
@@ -244,8 +259,9 @@ static segment_walk walk_of(const sequence_walk *w, int64_t place, int64_t segme
 static gdn2_ahead next_replay(const sequence_walk *w, int64_t place, int64_t segment) {
   const int last = place + 1 == w->places;
   if (last && segment == 0) return (gdn2_ahead){.at = NULL};
-  const gdn2_head head = gdn2_head_of(&w->call->in, w->at, value_head(w, last ? 0 : place + 1));
-  return gdn2_ahead_from(gdn2_ahead_of(w->s, &head, (gdn2_rows_out){.at = NULL}), w->at.length,
+  const int64_t j = value_head(w, last ? 0 : place + 1);
+  const gdn2_head head = gdn2_head_of(&w->call->in, w->at, j);
+  return gdn2_ahead_from(gdn2_ahead_of_replay(w->s, &head, residual_of(w, j)), w->at.length,
                          (last ? segment - 1 : segment) * w->segments.length * GDN2_CHUNK);
 }
 

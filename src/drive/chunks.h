@@ -89,12 +89,34 @@ static inline gdn2_ahead gdn2_ahead_of(gdn2_shape s, const gdn2_head *head, gdn2
   return ahead;
 }
 
+/* The same of the replay: with R given, v and w are not read. */
+static inline gdn2_ahead gdn2_ahead_of_replay(gdn2_shape s, const gdn2_head *head, gdn2_rows R) {
+  if (!R.at) return gdn2_ahead_of(s, head, (gdn2_rows_out){.at = NULL});
+  gdn2_head keys = *head;
+  keys.v = R, keys.w.at = NULL;
+  gdn2_ahead ahead = gdn2_ahead_of(s, &keys, (gdn2_rows_out){.at = NULL});
+  ahead.rest = 0; /* there is one product less to fetch under */
+  return ahead;
+}
+
 /* Those of the chunk at t0; nothing is wanted beyond the last token. */
 static inline gdn2_ahead gdn2_ahead_from(gdn2_ahead ahead, int64_t T, int64_t t0) {
   ahead.tokens = t0 < T && ahead.tensors > 0 ? gdn2_chunk_length(T, t0) : 0;
   for (int x = 0; x < ahead.tensors; x++) ahead.row[x] += t0 * ahead.step[x];
   gdn2_ahead_row(&ahead);
   return ahead;
+}
+
+/* The chunk at t0 with its scores, and R as the forward left it: no product with the state. */
+static inline void gdn2_chunk_again(const gdn2_call *call, gdn2_shape s, const gdn2_head *head, gdn2_rows R, int64_t T,
+                                    int64_t t0, gdn2_chunk *c) {
+  const gdn2_exact_stages *stage = &call->table->exact;
+  uint64_t since = gdn2_profile_now(call->profile);
+  c->n = gdn2_chunk_length(T, t0);
+  stage->scores(s, head, t0, c->n, &c->keys, &c->scores);
+  since = gdn2_profile_lap(call->profile, GDN2_STAGE_SCORES, since);
+  stage->rows_load(s, R, t0, c->n, c->R);
+  (void)gdn2_profile_lap(call->profile, GDN2_STAGE_SOLVE, since);
 }
 
 /* Loads the chunk at t0, its scores, EQ S0 (only -E S0 unless with_queries), and solves for R. S0 == NULL: zeros, for which

@@ -74,7 +74,7 @@ static inline int64_t gdn2_value_head(const gdn2_call *call, int64_t i, int64_t 
 
 typedef struct gdn2_forward_call {
   gdn2_call in;
-  gdn2_view_out o, h_final;
+  gdn2_view_out o, h_final, residual;
   gdn2_states_view snapshots;
   int64_t snapshot_every;
 } gdn2_forward_call;
@@ -82,6 +82,7 @@ typedef struct gdn2_forward_call {
 typedef struct gdn2_backward_call {
   gdn2_call in;
   gdn2_view d_o, dh_final;
+  gdn2_view residual; /* the forward's R; absent: computed again */
   gdn2_view_out dq, dk, dv, dg, db, dw, dh0, dA_log, ddt_bias;
   int64_t checkpoint_every;   /* chunks from one kept state to the next; 0: the default */
   gdn2_states_view snapshots; /* the forward's, float32; absent: states are computed again */

@@ -59,7 +59,7 @@ typedef struct {
 /* One head of a task. */
 typedef struct {
   gdn2_head in;
-  gdn2_rows_out o;
+  gdn2_rows_out o, residual;
   gdn2_ahead ahead; /* of the first chunk */
   float *S;         /* [K][Sp] */
   int zero;         /* S is 0 and has not been written yet */
@@ -97,7 +97,10 @@ static void start_head(group_walk *w, int64_t i, float *own) {
   gdn2_rows_skip(&head->in.w, w->value);
   head->o = gdn2_view_rows_out(&call->o, w->at.batch, w->at.start, j);
   if (head->o.at) head->o.at += w->value * gdn2_dtype_size(head->o.dtype);
+  head->residual = gdn2_view_rows_out(&call->residual, w->at.batch, w->at.start, j);
+  if (head->residual.at) head->residual.at += w->value * gdn2_dtype_size(head->residual.dtype);
   head->ahead = gdn2_ahead_of(w->s, &head->in, head->o);
+  gdn2_ahead_add_out(&head->ahead, head->residual, w->s.V);
   head->S = own ? own : gdn2_view_state_out(&call->h_final, w->at.sequence, j).at;
   gdn2_state from = gdn2_view_state(&in->h0, w->at.sequence, j);
   head->zero = !from.at;
@@ -123,6 +126,7 @@ static void walk_chunk(group_walk *w, head_walk *head, int64_t t0, gdn2_ahead *a
   const uint64_t since = gdn2_profile_now(in->profile);
   if (head->o.at) in->table->exact.output(w->s, t0, c->n, &c->scores, c->X + (ptrdiff_t)c->n * w->s.Vp, c->R, head->o);
   (void)gdn2_profile_lap(in->profile, GDN2_STAGE_OUTPUT, since);
+  if (head->residual.at) in->table->exact.rows_store(w->s, c->R, t0, c->n, head->residual);
   gdn2_chunk_state(in, w->s, c, S0, head->S, ahead);
   head->zero = 0;
   gdn2_snapshot_keep(w->call, w->s, w->at, t0 + c->n, head->j, w->value, head->S);
@@ -167,4 +171,5 @@ void gdn2_drive_forward(const gdn2_forward_call *call, void *workspace) {
   if (in->HV > 0)
     gdn2_par_for(in->threads, in->N * gdn2_ceil_div(in->HV, work.split.group) * work.split.panels, forward_task, &work);
   gdn2_clear_rest(in, &call->o, in->HV, in->V);
+  gdn2_clear_rest(in, &call->residual, in->HV, in->V);
 }

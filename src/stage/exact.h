@@ -18,10 +18,12 @@ typedef struct gdn2_exact_stages {
                  gdn2_ahead *ahead);
   void (*solve)(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, const gdn2_scores *scores, const float *X, float *R);
   void (*output)(gdn2_shape s, int64_t t0, int n, const gdn2_scores *scores, const float *Xq, const float *R, gdn2_rows_out o);
+  /* n rows of value channels from token t0 on, and back. */
+  void (*rows_load)(gdn2_shape s, gdn2_rows from, int64_t t0, int n, float *to);
+  void (*rows_store)(gdn2_shape s, const float *from, int64_t t0, int n, gdn2_rows_out to);
   /* Zeros in the first n tokens of o. */
   void (*clear)(gdn2_shape s, int64_t n, gdn2_rows_out o);
   /* Backward */
-  void (*load_do)(gdn2_shape s, gdn2_rows d_o, int64_t t0, int n, float *dO);
   void (*adjoint_solve)(gdn2_shape s, int n, const gdn2_scores *scores, float *DY);
   void (*back_project)(gdn2_shape s, const gdn2_chunk *c, const float *S0, const float *dS, const gdn2_grad *grad,
                        gdn2_ahead *ahead);

@@ -7,11 +7,6 @@
  * Cost: 2 C V multiply-adds per token. */
 #include "stage/exact.h"
 
-STAGE void stage_load_do(gdn2_shape s, gdn2_rows d_o, int64_t t0, int n, float *dO) {
-  for (int t = 0; t < n; t++)
-    for (int m = 0; m < s.Vp; m += VL) v_store(dO + (ptrdiff_t)t * s.Vp + m, row_load(&d_o, t0 + t, m, s.V > m ? s.V - m : 0));
-}
-
 INLINE void adjoint_solve_group(gdn2_shape s, int n, const gdn2_scores *scores, int vecs, int m, float *DY) {
   const float *dO = DY + (ptrdiff_t)n * s.Vp;
   for (int j = n - 1; j >= 0; j--) {

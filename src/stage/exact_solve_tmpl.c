@@ -63,6 +63,16 @@ STAGE void stage_output(gdn2_shape s, int64_t t0, int n, const gdn2_scores *scor
 #undef CALL
 }
 
+STAGE void stage_rows_load(gdn2_shape s, gdn2_rows from, int64_t t0, int n, float *to) {
+  for (int t = 0; t < n; t++)
+    for (int m = 0; m < s.Vp; m += VL) v_store(to + (ptrdiff_t)t * s.Vp + m, row_load(&from, t0 + t, m, s.V > m ? s.V - m : 0));
+}
+
+STAGE void stage_rows_store(gdn2_shape s, const float *from, int64_t t0, int n, gdn2_rows_out to) {
+  for (int t = 0; t < n; t++)
+    for (int m = 0; m < s.V; m += VL) row_store(&to, t0 + t, m, v_load(from + (ptrdiff_t)t * s.Vp + m), s.V - m);
+}
+
 STAGE void stage_clear(gdn2_shape s, int64_t n, gdn2_rows_out o) {
   for (int64_t t = 0; t < n; t++)
     for (int m = 0; m < s.V; m += VL) row_store(&o, t, m, v_zero(), s.V - m);

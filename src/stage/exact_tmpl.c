@@ -16,6 +16,7 @@
   {                                                                                                                              \
     .state_load = state_load, .state_store = state_store, .scores = stage_scores, .project = stage_project,                      \
     .project_zeros = stage_project_zeros, .update = stage_update, .solve = stage_solve, .output = stage_output,                  \
-    .clear = stage_clear, .load_do = stage_load_do, .adjoint_solve = stage_adjoint_solve, .back_project = stage_back_project,    \
-    .gates = stage_gates, .values = stage_values, .chain = stage_chain, .collect = stage_collect,                                \
+    .rows_load = stage_rows_load, .rows_store = stage_rows_store, .clear = stage_clear, .adjoint_solve = stage_adjoint_solve,    \
+    .back_project = stage_back_project, .gates = stage_gates, .values = stage_values, .chain = stage_chain,                      \
+    .collect = stage_collect,                                                                                                    \
   }
