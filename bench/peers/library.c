@@ -44,20 +44,21 @@ static gdn2_problem problem(const arrays *a) {
 
 enum { SNAPSHOT_EVERY = 128 };
 
-/* o: of the arrays' dtype; snapshots: [B, T / SNAPSHOT_EVERY, H, K, V] for the backward, or NULL. Returns 0, or gdn2_last_error()
- * has the sentence. */
-int bench_forward(const arrays *a, void *o, float *snapshots) {
+/* o: of the arrays' dtype; for the backward, or NULL: snapshots [B, T / SNAPSHOT_EVERY, H, K, V] and residual [B, T, H, V].
+ * Returns 0, or gdn2_last_error() has the sentence. */
+int bench_forward(const arrays *a, void *o, float *snapshots, float *residual) {
   const gdn2_forward_args args = {.struct_size = sizeof args,
                                   .problem = problem(a),
                                   .o = {.data = o, .dtype = (gdn2_dtype)a->dtype},
                                   .snapshots = {.data = snapshots},
                                   .snapshot_every = snapshots ? SNAPSHOT_EVERY : 0,
+                                  .residual = {.data = residual},
                                   .exec = {.threads = a->threads}};
   return (int)gdn2_forward(&args);
 }
 
-/* d: dq, dk, dv, dg, db, dw, float32; snapshots: the forward's. */
-int bench_backward(const arrays *a, const float *d_o, float *snapshots, float *const d[6]) {
+/* d: dq, dk, dv, dg, db, dw, float32; snapshots, residual: the forward's. */
+int bench_backward(const arrays *a, const float *d_o, float *snapshots, float *residual, float *const d[6]) {
   const gdn2_backward_args args = {.struct_size = sizeof args,
                                    .problem = problem(a),
                                    .d_o = {.data = d_o},
@@ -69,6 +70,7 @@ int bench_backward(const arrays *a, const float *d_o, float *snapshots, float *c
                                    .dw = gate_out(d[5], a->b_per_head, a),
                                    .snapshots = {.data = snapshots},
                                    .snapshot_every = SNAPSHOT_EVERY,
+                                   .residual = {.data = residual},
                                    .exec = {.threads = a->threads}};
   return (int)gdn2_backward(&args);
 }

@@ -76,7 +76,8 @@ class Library(Peer):
         sizes = dict(zip("BTHKV", (B, T, H, K, x["v"].shape[-1])))
         per_head = {"g_per_head": int(self.rule == "gdn"), "b_per_head": int(beta)}
         self.arrays = Arrays(**sizes, **pointers, **per_head, dtype=code, threads=threads)
-        self.o, self.snapshots = aligned(x["v"].shape, kind), aligned((B, T // 128, H, K, x["v"].shape[-1]), np.float32)
+        self.o, self.residual = aligned(x["v"].shape, kind), aligned(x["v"].shape, np.float32)
+        self.snapshots = aligned((B, T // 128, H, K, x["v"].shape[-1]), np.float32)
         if self.trains:
             self.d_o = aligned(x["do"].shape, np.float32)
             self.d_o[...] = x["do"]
@@ -88,18 +89,18 @@ class Library(Peer):
         if status:
             raise RuntimeError(self.library.gdn2_last_error().decode())
 
-    def forward(self, snapshots=None):
-        self.check(self.library.bench_forward(ctypes.byref(self.arrays), ctypes.c_void_p(self.o.ctypes.data), snapshots))
+    def forward(self, kept=(None, None)):
+        self.check(self.library.bench_forward(ctypes.byref(self.arrays), ctypes.c_void_p(self.o.ctypes.data), *kept))
         return self.o
 
     def output(self, result):
         return np.asarray(result, np.float32)
 
     def train(self):
-        snapshots = ctypes.c_void_p(self.snapshots.ctypes.data)
-        self.forward(snapshots)
+        kept = [ctypes.c_void_p(x.ctypes.data) for x in (self.snapshots, self.residual)]
+        self.forward(kept)
         d_o = ctypes.c_void_p(self.d_o.ctypes.data)
-        self.check(self.library.bench_backward(ctypes.byref(self.arrays), d_o, snapshots, self.d_pointers))
+        self.check(self.library.bench_backward(ctypes.byref(self.arrays), d_o, *kept, self.d_pointers))
         return self.d
 
     def gradients(self, result):

@@ -70,6 +70,7 @@ FORWARD = Layout(
     ("h_final", TENSOR),
     ("snapshots", STATES),
     ("snapshot_every", "q"),
+    ("residual", TENSOR),
     ("exec", EXEC),
     ("profile", NULL),
 )
@@ -84,6 +85,7 @@ BACKWARD = Layout(
     ("snapshots", STATES),
     ("snapshot_every", "q"),
     ("checkpoint_every", "q"),
+    ("residual", TENSOR),
     ("exec", EXEC),
     ("profile", NULL),
 )

@@ -74,6 +74,7 @@ def forward(
     final_state: bool = True,
     snapshots: Array | None = None,
     snapshot_every: int = 0,
+    residual: Array | None = None,
     out: Array | None = None,
     h_out: Array | None = None,
     threads: int = 0,
@@ -112,6 +113,7 @@ def forward(
             snapshot_every tokens. With cu_seqlens, that of sequence n is moment cu_seqlens[n] // snapshot_every + i; the moments
             that are left over are not written.
         snapshot_every: a multiple of 16.
+        residual: float32 array [B, T, HV, V] to write what each token writes to its state into: backward is faster with it.
         out: array to write the outputs into, any strides but those of channels.
         h_out: array to write the final state into; may be h0 itself.
         threads: at most this many; 0: as OpenMP would take.
@@ -151,7 +153,11 @@ def forward(
     if snapshots is not None:
         destination(snapshots, "snapshots", _moments(snapshot_every, sizes), x)
         on_the_way = (*_arrays.state_output(snapshots, "snapshots"), whole("snapshot_every", snapshot_every))
-    run(_library.gdn2_forward, FORWARD, head, *written, *last, *on_the_way, *execution(threads, isa))
+    left = ABSENT
+    if residual is not None:
+        destination(residual, "residual", (sizes.B, sizes.T, sizes.HV, sizes.V), x)
+        left = _arrays.output(residual, "residual")
+    run(_library.gdn2_forward, FORWARD, head, *written, *last, *on_the_way, *left, *execution(threads, isa))
     return o, h_final
 
 
@@ -200,6 +206,7 @@ def backward(
     snapshots: Array | None = None,
     snapshot_every: int = 0,
     checkpoint_every: int = 0,
+    residual: Array | None = None,
     beta: Array | None = None,
     h0: Array | None = None,
     scale: float | None = None,
@@ -225,6 +232,8 @@ def backward(
         snapshots, snapshot_every: those that forward wrote of the same inputs, float32: the fastest way; 128 is a good number.
             None: the states are computed again.
         checkpoint_every: memory against time, without snapshots: a state is kept every so many chunks of 16 tokens. 0: 8 chunks.
+        residual: what forward wrote there of the same inputs. None: computed again. The bits of the gradients do not depend on
+            it, nor on the states that are kept.
         Everything else: as forward.
 
     Returns:
@@ -256,8 +265,10 @@ def backward(
     if snapshots is not None:
         _arrays.shaped(snapshots, "snapshots", _moments(snapshot_every, sizes))
         states = (*_arrays.state(snapshots, "snapshots", keep), whole("snapshot_every", snapshot_every))
-    every = whole("checkpoint_every", checkpoint_every)
-    run(_library.gdn2_backward, BACKWARD, head, *incoming, *outgoing, *states, every, *execution(threads, isa))
+    every, left = whole("checkpoint_every", checkpoint_every), ABSENT
+    if residual is not None:
+        left = _arrays.tokens(_arrays.shaped(residual, "residual", (B, T, HV, V)), "residual", keep)
+    run(_library.gdn2_backward, BACKWARD, head, *incoming, *outgoing, *states, every, *left, *execution(threads, isa))
     if "dbeta" in asked:
         made["dbeta"] = (made.pop("db") + made.pop("dw")).astype(beta.dtype, copy=False)
     return made

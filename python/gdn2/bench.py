@@ -14,7 +14,7 @@ import numpy as np
 
 import gdn2
 from gdn2 import _arrays
-from gdn2._layout import FORWARD, NO_STATES
+from gdn2._layout import ABSENT, FORWARD, NO_STATES
 from gdn2._library import check, load
 from gdn2._problem import Inputs, Options, problem
 
@@ -46,7 +46,7 @@ def c_time(x):
     _, head = problem(_arrays, Inputs(**x), Options(), keep)
     o, h = np.empty((1, 1, 1, _K), np.float32), np.empty((1, 1, _K, _K), np.float32)
     outputs = (*_arrays.output(o, "o"), *_arrays.state_output(h, "h"))
-    packed = FORWARD.packed.pack(FORWARD.size, head, *outputs, *NO_STATES, 0, 1, 0, 0, 0)
+    packed = FORWARD.packed.pack(FORWARD.size, head, *outputs, *NO_STATES, 0, *ABSENT, 1, 0, 0, 0)
     library = load()
     check(library.gdn2_forward(packed))
     return microseconds(lambda: library.gdn2_forward(packed)) - microseconds(lambda: library.gdn2_threads(1))

@@ -1,9 +1,10 @@
 #include "ffi/rows.h"
 #include <string.h>
 
-static const char *const input_names[GDN2_FFI_INPUTS] = {"q",  "k",   "v",        "g",         "b",          "w",
-                                                         "h0", "d_o", "dh_final", "snapshots", "cu_seqlens", "reset"};
-static const char *const output_names[GDN2_FFI_OUTPUTS] = {"o", "h_final", "dq", "dk", "dv", "dg", "db", "dw", "dh0", "kept"};
+static const char *const input_names[GDN2_FFI_INPUTS] = {"q",   "k",        "v",        "g",         "b",          "w",    "h0",
+                                                         "d_o", "dh_final", "residual", "snapshots", "cu_seqlens", "reset"};
+static const char *const output_names[GDN2_FFI_OUTPUTS] = {"o",  "h_final", "dq",  "dk",           "dv",           "dg",
+                                                           "db", "dw",      "dh0", "residual_out", "snapshots_out"};
 
 /* Takes the next word off the text; its place in names, -1 if it is none of them. */
 static int next_word(XLA_FFI_ByteSpan *text, const char *const *names, int count) {
@@ -32,7 +33,7 @@ static int has_input_rank(const XLA_FFI_Buffer *x, int64_t leads, int which) {
 
 static int has_output_rank(const XLA_FFI_Buffer *x, int64_t leads, int which) {
   const int64_t rank = x->rank - leads;
-  if (which == GDN2_FFI_KEPT) return rank == 5;
+  if (which == GDN2_FFI_SNAPSHOTS_OUT) return rank == 5;
   return rank == 4 || (is_gate_gradient(which) && rank == 3);
 }
 
@@ -153,7 +154,7 @@ gdn2_input gdn2_ffi_input(const gdn2_ffi_rows *rows, int which, int64_t n) {
 }
 
 gdn2_states gdn2_ffi_snapshots(const gdn2_ffi_rows *rows, int64_t n) {
-  const XLA_FFI_Buffer *x = rows->out[GDN2_FFI_KEPT] ? rows->out[GDN2_FFI_KEPT] : rows->in[GDN2_FFI_SNAPSHOTS];
+  const XLA_FFI_Buffer *x = rows->out[GDN2_FFI_SNAPSHOTS_OUT] ? rows->out[GDN2_FFI_SNAPSHOTS_OUT] : rows->in[GDN2_FFI_SNAPSHOTS];
   if (!x) return (gdn2_states){0};
   const int64_t *d = x->dims + rows->leads, value = d[4], head = d[3] * value, moment = d[2] * head;
   const int64_t batch = rows->folded > 1 && has_rows(rows, x) == 0 ? 0 : d[1] * moment;
@@ -161,7 +162,7 @@ gdn2_states gdn2_ffi_snapshots(const gdn2_ffi_rows *rows, int64_t n) {
 }
 
 int64_t gdn2_ffi_snapshot_every(const XLA_FFI_CallFrame *frame, const gdn2_ffi_rows *rows) {
-  const int present = rows->out[GDN2_FFI_KEPT] || rows->in[GDN2_FFI_SNAPSHOTS];
+  const int present = rows->out[GDN2_FFI_SNAPSHOTS_OUT] || rows->in[GDN2_FFI_SNAPSHOTS];
   return present ? gdn2_ffi_integer(frame, "snapshot_every", 0) : 0;
 }
 

@@ -14,6 +14,7 @@ enum {
   GDN2_FFI_H0,
   GDN2_FFI_D_O,
   GDN2_FFI_DH_FINAL,
+  GDN2_FFI_RESIDUAL,
   GDN2_FFI_SNAPSHOTS,  /* of five axes */
   GDN2_FFI_CU_SEQLENS, /* from here on integers, of one axis */
   GDN2_FFI_RESET,
@@ -29,7 +30,8 @@ enum {
   GDN2_FFI_DB,
   GDN2_FFI_DW,
   GDN2_FFI_DH0,
-  GDN2_FFI_KEPT, /* snapshots, of five axes */
+  GDN2_FFI_RESIDUAL_OUT,
+  GDN2_FFI_SNAPSHOTS_OUT, /* of five axes */
   GDN2_FFI_OUTPUTS
 };
 

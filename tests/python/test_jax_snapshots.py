@@ -1,4 +1,5 @@
-"""Training in JAX: the forward keeps states for its backward, under every transformation, and nothing else makes it keep any."""
+"""Training in JAX: the forward keeps states and the residual for its backward, under every transformation, and nothing else makes
+it keep any."""
 
 import pytest
 
@@ -36,9 +37,11 @@ def assert_same(made, wanted):
 
 
 def keeps(function, *arguments):
-    """Whether states are written by a forward, and read by a backward."""
+    """Whether states are written by a forward, and read by a backward; with them the residual."""
     text = str(jax.make_jaxpr(function)(*arguments))
-    return "kept')" in text, "snapshots')" in text
+    found = "snapshots_out" in text, " snapshots'" in text
+    assert found == ("residual_out snapshots_out" in text, " residual snapshots'" in text)
+    return found
 
 
 def test_gradients_start_from_kept_states(case):
@@ -50,8 +53,11 @@ def test_nothing_else_keeps_any(case):
     x, cotangents = case
     assert keeps(support.chunk, x) == (False, False)
     assert keeps(lambda y: jax.grad(lambda s: s * jnp.sum(support.chunk(y)[0]))(1.0), x) == (False, False)
-    short = {name: value[:, :127] if name != "h0" else value for name, value in x.items()}
-    assert keeps(support.gradients, short, (cotangents[0][:, :127], cotangents[1])) == (False, False)
+    short = {name: value[:, :127] if name != "h0" else value for name, value in x.items()}, (cotangents[0][:, :127], cotangents[1])
+    assert keeps(support.gradients, *short) == (False, False)
+    text = str(jax.make_jaxpr(support.gradients)(*short))
+    assert "residual_out'" in text and " residual'" in text
+    assert_same(jax.jit(support.gradients)(*short), library(*short))
     with jax.enable_x64(True):
         wide = {name: jnp.asarray(value) for name, value in support.wide(x).items()}
         assert keeps(support.gradients, wide, tuple(by.astype(np.float64) for by in cotangents)) == (False, False)
@@ -61,8 +67,9 @@ def test_the_states_are_read(case):
     """A wrong one gives other gradients."""
     x, cotangents = case
     options = _rule.Options(support.SCALE, final=True)
-    o, h_final, kept = _rule._run(options, x, 2)
-    assert_same((o, h_final), support.chunk(x))
+    left = _rule._run(options, x, True)
+    kept, residual = left["snapshots_out"], left["residual_out"]
+    assert_same((left["o"], left["h_final"]), support.chunk(x))
     first = {name: value[:, :256] if name != "h0" else value for name, value in x.items()}
     np.testing.assert_array_equal(kept[:, 1], support.chunk(first)[1])
 
@@ -74,6 +81,13 @@ def test_the_states_are_read(case):
     np.testing.assert_array_equal(wanted, library(*case)["q"])
     changed = np.any(np.asarray(wanted != made), axis=-1)
     assert changed[0, 128:256, 0].all() and changed.sum() == 128
+
+    def from_residual(residual):
+        given = x | dict(d_o=cotangents[0], dh_final=cotangents[1], residual=residual, snapshots=kept)
+        return _rule.call("gdn2_backward", options, [jax.ShapeDtypeStruct(x["q"].shape, jnp.float32)], given, ["dq"])[0]
+
+    assert_same(from_residual(residual), wanted)
+    assert np.any(np.asarray(from_residual(residual.at[0, 0, 0].add(1.0)) != wanted))
 
 
 OFFSETS = np.array([[0, 130, 130, 131, 400], [0, 128, 256, 384, 400], [0, 1, 2, 399, 400]])

@@ -130,6 +130,27 @@ def test_snapshots_do_not_change_bits():
         gdn2.backward(**arguments, d_o=x["do"], snapshots=states, snapshot_every=256, checkpoint_every=1)
 
 
+def test_residual_does_not_change_bits():
+    x = token_loop.sample("gdn2", T=50)
+    arguments = {name: x[name] for name in ("q", "k", "v", "g", "b", "w", "h0")}
+    first = gdn2.backward(**arguments, d_o=x["do"])
+    B, T, H, V = x["v"].shape
+    wide = np.full((B, H, T, V), np.nan, np.float32)
+    residual = wide.swapaxes(1, 2)
+    gdn2.forward(**arguments, residual=residual)
+    # What the last token writes, from the state before it.
+    before = gdn2.forward(**{name: value[:, :-1] if name != "h0" else value for name, value in arguments.items()})[1]
+    last = {name: arguments[name][:, -1].astype(np.float64) for name in "kvgbw"}
+    read = np.einsum("bhk,bhkv->bhv", last["b"] * last["k"] * np.exp(last["g"]), before)
+    np.testing.assert_allclose(residual[:, -1], last["w"] * last["v"] - read, rtol=1e-4, atol=1e-5)
+    again = gdn2.backward(**arguments, d_o=x["do"], residual=residual)
+    assert all(np.array_equal(first[name], again[name]) for name in first)
+    with pytest.raises(ValueError, match="residual has shape"):
+        gdn2.backward(**arguments, d_o=x["do"], residual=residual[:, 1:])
+    with pytest.raises(ValueError, match="residual"):
+        gdn2.forward(**arguments, residual=x["v"])
+
+
 def test_float64():
     x = {name: value.astype(np.float64) for name, value in token_loop.sample("gdn2").items()}
     arguments = {name: x[name] for name in ("q", "k", "v", "g", "b", "w", "h0")}

@@ -26,14 +26,14 @@ def needing(x):
 
 
 def arguments(x, cu_seqlens=None, scale=None, final_state=True, v_first=False):
-    """Of gdn2.torch._ops.rule, and of the operator gdn2::forward but for the number of moments."""
+    """Of gdn2.torch._ops.rule, and of the operator gdn2::forward but for what is kept."""
     names = ("q", "k", "v", "g", "b", "w", "beta", "h0")
     return (*(x.get(name) for name in names), cu_seqlens, None, None, scale, 0, 0, 0.0, 0, 0, False, final_state, v_first)
 
 
 def forward(*arguments, moments=0):
     """Through the dispatcher."""
-    return OPS.forward.default(*arguments, moments)[:2]
+    return OPS.forward.default(*arguments, moments, moments > 0)[:2]
 
 
 def raw(x):
@@ -76,18 +76,18 @@ def drafting_arguments():
 
 
 CALLS = {
-    "forward of KDA": (OPS.forward, lambda: (*arguments(needing(tensors("kda")[0])), 0)),
-    "forward of Gated DeltaNet-2": (OPS.forward, lambda: (*arguments(needing(tensors("gdn2")[0]), final_state=False), 0)),
-    "forward of raw input": (OPS.forward, lambda: (*raw(needing(tensors("kda")[0])), 0)),
+    "forward of KDA": (OPS.forward, lambda: (*arguments(needing(tensors("kda")[0])), 0, False)),
+    "forward of Gated DeltaNet-2": (OPS.forward, lambda: (*arguments(needing(tensors("gdn2")[0]), final_state=False), 0, False)),
+    "forward of raw input": (OPS.forward, lambda: (*raw(needing(tensors("kda")[0])), 0, False)),
     "forward in bfloat16": (
         OPS.forward,
-        lambda: (*arguments({k: v.bfloat16() if k in "qkv" else v for k, v in tensors("gla")[0].items()}), 0),
+        lambda: (*arguments({k: v.bfloat16() if k in "qkv" else v for k, v in tensors("gla")[0].items()}), 0, False),
     ),
     "forward of packed sequences": (
         OPS.forward,
-        lambda: (*arguments(needing(tensors("gdn", B=1)[0] | {"h0": torch.randn(3, 3, 5, 7)}), torch.tensor([0, 9, 9, 30])), 0),
+        lambda: (*arguments(needing(tensors("gdn", B=1)[0] | {"h0": torch.randn(3, 3, 5, 7)}), torch.tensor([0, 9, 9, 30])), 0, False),
     ),
-    "forward that keeps states": (OPS.forward, lambda: (*arguments(needing(tensors("gdn2", T=130)[0])), 1)),
+    "forward that keeps states and the residual": (OPS.forward, lambda: (*arguments(needing(tensors("gdn2", T=130)[0])), 1, True)),
     "conv": (OPS.conv, conv_arguments),
     "norm": (OPS.norm, norm_arguments),
     "step": (OPS.step, step_arguments),
@@ -104,8 +104,8 @@ def test_opcheck(name):
 
 def test_opcheck_of_the_backward():
     x, sample = tensors("kda")
-    none = torch.empty(2, 0, 3, 5, 7)
-    gradients = (none, torch.from_numpy(sample["do"]), torch.from_numpy(sample["dh_final"]), [True] * 5 + [False] + [True] * 4)
+    none = torch.empty(2, 0, 3, 5, 7), torch.empty(0)
+    gradients = (*none, torch.from_numpy(sample["do"]), torch.from_numpy(sample["dh_final"]), [True] * 5 + [False] + [True] * 4)
     results = torch.library.opcheck(OPS.forward_backward.default, (*arguments(x)[:-2], *gradients))
     assert set(results.values()) == {"SUCCESS"}
 

@@ -1,4 +1,4 @@
-"""Training in PyTorch: the forward keeps states for its backward, and nothing else makes it keep any."""
+"""Training in PyTorch: the forward keeps states and the residual for its backward, and nothing else makes it keep any."""
 
 import struct
 import types
@@ -21,16 +21,15 @@ OFFSETS = np.array([0, 140, 140, 410, 600])
 
 @pytest.fixture
 def calls(monkeypatch):
-    """Of the library, in order: (function, address of the snapshots, snapshot_every)."""
+    """Of the library, in order: (function, address of the snapshots, snapshot_every, address of the residual)."""
     found, library = [], gt._ops._library
 
     def spy(name, layout):
         where = layout.offsets()
 
         def call(packed):
-            address, every = (struct.unpack_from(kind, packed, where[field][0]) for kind, field in
-                              (("P", "snapshots.data"), ("q", "snapshot_every")))  # fmt: skip
-            found.append((name, address[0], every[0]))
+            fields = ("P", "snapshots.data"), ("q", "snapshot_every"), ("P", "residual.data")
+            found.append((name, *(struct.unpack_from(kind, packed, where[field][0])[0] for kind, field in fields)))
             return getattr(library, f"gdn2_{name}")(packed)
 
         return call
@@ -59,10 +58,10 @@ def expect_bits(x, arrays, **options):
         assert np.abs(d["d" + name]).max() > 1e-3 and np.array_equal(value.grad.numpy(), d["d" + name]), name
 
 
-def expect_kept(calls, kept):
-    (first, wrote, every), (second, read, again) = calls
-    assert (first, second) == ("forward", "backward") and wrote == read and every == again
-    assert (wrote != 0, every) == (kept, 128 if kept else 0)
+def expect_kept(calls, states, residual=True):
+    (first, *wrote), (second, *read) = calls
+    assert (first, second) == ("forward", "backward") and wrote == read
+    assert (wrote[0] != 0, wrote[1], wrote[2] != 0) == (states, 128 if states else 0, residual)
 
 
 def packed():
@@ -138,7 +137,7 @@ def test_short_sequences_and_float64(calls, shape, dtype):
     x = {name: value.detach().to(dtype).requires_grad_() for name, value in x.items()}
     o, _ = gt.chunk_gdn2(*(x[name] for name in INPUTS), initial_state=x["h0"])
     o.sum().backward()
-    expect_kept(calls, False)
+    expect_kept(calls, False, residual=dtype == torch.float32)
 
 
 def test_inference_keeps_none(calls):
@@ -147,13 +146,16 @@ def test_inference_keeps_none(calls):
         gt.chunk_gdn2(*(x[name] for name in INPUTS))
     gt.chunk_gdn2(*(x[name].detach() for name in INPUTS))
     torch.compile(gt.chunk_gdn2, fullgraph=True, backend="aot_eager")(*(x[name].detach() for name in INPUTS))
-    assert calls == [("forward", 0, 0)] * 3
+    assert calls == [("forward", 0, 0, 0)] * 3
 
 
 def test_too_little_room_is_refused():
     x, arrays = sample()
     arguments = (*(x[name].detach() for name in INPUTS), *(None,) * 5, None, 0, 0, 0.0, 0, 0, False)
     with pytest.raises(ValueError, match=r"snapshots has shape \(2, 1, 2, 5, 7\); it must be \(2, 2, 2, 5, 7\)"):
-        torch.ops.gdn2.forward(*arguments, False, False, 1)
+        torch.ops.gdn2.forward(*arguments, False, False, 1, False)
+    incoming = torch.from_numpy(arrays["do"]), None, [True] * 10
     with pytest.raises(ValueError, match="snapshots has shape"):
-        torch.ops.gdn2.forward_backward(*arguments, torch.zeros(2, 1, 2, 5, 7), torch.from_numpy(arrays["do"]), None, [True] * 10)
+        torch.ops.gdn2.forward_backward(*arguments, torch.zeros(2, 1, 2, 5, 7), torch.zeros(0), *incoming)
+    with pytest.raises(ValueError, match=r"residual has shape \(2, 299, 2, 7\); it must be \(2, 300, 2, 7\)"):
+        torch.ops.gdn2.forward_backward(*arguments, torch.zeros(0), torch.zeros(2, 299, 2, 7), *incoming)

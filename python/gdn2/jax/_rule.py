@@ -35,26 +35,23 @@ def apply(options: Options, tensors: dict) -> tuple:
 
 
 def _forward(options, tensors):
-    return _run(options, tensors, 0)
+    return tuple(_run(options, tensors, False).values())
 
 
-def _run(options, tensors, moments):
-    """Outputs; with moments above 0 one more: the states after every KEEP_EVERY tokens, [B, moments, HV, K, V]."""
+def _run(options, tensors, training):
+    """Outputs by name; when training, and not in float64, also what the backward takes: the residual [B, T, HV, V] and the
+    states after every KEEP_EVERY tokens, [B, moments, HV, K, V]."""
     q, v = tensors["q"], tensors["v"]
     sequences = tensors["cu_seqlens"].shape[0] - 1 if "cu_seqlens" in tensors else q.shape[0]
     state = v.shape[2], q.shape[3], v.shape[3]
     results = {"o": _handlers.result(v)}
     if options.final:
         results["h_final"] = _handlers.result(v, (sequences, *state), _inputs.state_type(q))
-    if moments:
-        results["kept"] = _handlers.result(v, (q.shape[0], moments, *state), jnp.float32)
-    return tuple(call("gdn2_forward", options, list(results.values()), tensors, results))
-
-
-def _moments(tensors):
-    """States of a batch row to keep for the backward; none in float64."""
-    q = tensors["q"]
-    return 0 if q.dtype == jnp.float64 else q.shape[1] // KEEP_EVERY
+    if training and q.dtype != jnp.float64:
+        results["residual_out"] = _handlers.result(v, v.shape, jnp.float32)
+        if moments := q.shape[1] // KEEP_EVERY:
+            results["snapshots_out"] = _handlers.result(v, (q.shape[0], moments, *state), jnp.float32)
+    return dict(zip(results, call("gdn2_forward", options, list(results.values()), tensors, results)))
 
 
 def call(target, options, results, tensors, outputs, vmap_method="expand_dims", aliases=None):
@@ -68,10 +65,9 @@ def _keep(options, values, wanted):
     """Outputs and residuals. Names of wanted gradients are no numbers: they go along in the structure of the residuals."""
     if options.inference:
         raise ValueError("is_inference is True; it must be False where a gradient is taken")
-    moments = _moments(values) if wanted else 0
-    made = _run(options, values, moments)
-    outputs, kept = (made[:-1], {"snapshots": made[-1]}) if moments else (made, {})
-    return outputs, (values, kept, {name: None for name in DIFFERENTIABLE if name in wanted})
+    outputs = _run(options, values, bool(wanted))
+    kept = {name: outputs.pop(f"{name}_out") for name in ("residual", "snapshots") if f"{name}_out" in outputs}
+    return tuple(outputs.values()), (values, kept, {name: None for name in DIFFERENTIABLE if name in wanted})
 
 
 def _keep_wanted(options, tensors):

@@ -19,8 +19,8 @@ def state_type(x):
     return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 
-def _results(x, final_state, v_first, moments):
-    """Uninitialised o, final state and snapshots [B, moments, HV, K, V].
+def _results(x, final_state, v_first, moments, training):
+    """Uninitialised o, final state, snapshots [B, moments, HV, K, V] and, empty unless training, the residual [B, T, HV, V].
 
     The final state is empty where it is not wanted, and stored as [N, HV, V, K] with v_first.
     """
@@ -28,11 +28,14 @@ def _results(x, final_state, v_first, moments):
     HV, V = x.v.shape[2:]
     N = B if x.cu_seqlens is None else x.cu_seqlens.shape[0] - 1
     o = _tensors.fresh(x.q, (B, T, HV, V))
-    snapshots = _tensors.fresh(x.q, (B, moments, HV, K, V), torch.float32)
+    kept = (
+        _tensors.fresh(x.q, (B, moments, HV, K, V), torch.float32),
+        _tensors.fresh(x.q, (B, T, HV, V) if training else (0,), torch.float32),
+    )
     if not final_state:
-        return o, x.q.new_empty(0, dtype=state_type(x.q)), snapshots
+        return o, x.q.new_empty(0, dtype=state_type(x.q)), *kept
     h = x.q.new_empty((N, HV, V, K) if v_first else (N, HV, K, V), dtype=state_type(x.q))
-    return o, h.transpose(2, 3) if v_first else h, snapshots
+    return o, h.transpose(2, 3) if v_first else h, *kept
 
 
 def _kept(sizes, snapshots):
@@ -43,17 +46,24 @@ def _kept(sizes, snapshots):
     return *_tensors.states(snapshots, "snapshots"), KEEP_EVERY
 
 
+def _residual(sizes, residual, adapt):
+    if residual.numel() == 0:
+        return ABSENT
+    expect("residual", residual, (sizes.B, sizes.T, sizes.HV, sizes.V))
+    return adapt(residual, "residual")
+
+
 def _forward(*arguments):
-    x, options, keep = Inputs(*arguments[:_COUNT]), Options(*arguments[_COUNT:-3]), []
+    x, options, keep = Inputs(*arguments[:_COUNT]), Options(*arguments[_COUNT:-4]), []
     sizes, head = problem(_tensors, x, options, keep)
-    o, h, snapshots = _results(x, *arguments[-3:])
-    last = _tensors.output(h, "h_final") if arguments[-3] else ABSENT
-    states = _kept(sizes, snapshots)
+    o, h, snapshots, residual = _results(x, *arguments[-4:])
+    last = _tensors.output(h, "h_final") if arguments[-4] else ABSENT
+    states = *_kept(sizes, snapshots), *_residual(sizes, residual, _tensors.output)
     packed = FORWARD.packed.pack(
         FORWARD.size, head, *_tensors.output(o, "o"), *last, *states, torch.get_num_threads(), 0, 0, 0
     )
     check(_library.gdn2_forward(packed))
-    return o, h, snapshots
+    return o, h, snapshots, residual
 
 
 def _gradients(x, wanted):
@@ -80,8 +90,8 @@ def _in_order(x, wanted, made):
 
 
 def _backward(*arguments):
-    x, options, keep = Inputs(*arguments[:_COUNT]), Options(*arguments[_COUNT:-4]), []
-    snapshots, d_o, dh_final, wanted = arguments[-4:]
+    x, options, keep = Inputs(*arguments[:_COUNT]), Options(*arguments[_COUNT:-5]), []
+    snapshots, residual, d_o, dh_final, wanted = arguments[-5:]
     sizes, head = problem(_tensors, x, options, keep)
     made = _gradients(x, wanted)
     incoming = (
@@ -92,14 +102,14 @@ def _backward(*arguments):
     outgoing = []
     for name in GRADIENTS:
         outgoing += _tensors.output(made[name], name) if name in made else ABSENT
-    states = _kept(sizes, snapshots)
-    packed = BACKWARD.packed.pack(BACKWARD.size, head, *incoming, *outgoing, *states, 0, torch.get_num_threads(), 0, 0, 0)
+    states = *_kept(sizes, snapshots), 0, *_residual(sizes, residual, lambda x, name: _tensors.tokens(x, name, keep))
+    packed = BACKWARD.packed.pack(BACKWARD.size, head, *incoming, *outgoing, *states, torch.get_num_threads(), 0, 0, 0)
     check(_library.gdn2_backward(packed))
     return _in_order(x, wanted, made)
 
 
 def _fake_forward(*arguments):
-    return _results(Inputs(*arguments[:_COUNT]), *arguments[-3:])
+    return _results(Inputs(*arguments[:_COUNT]), *arguments[-4:])
 
 
 def _fake_backward(*arguments):
@@ -116,9 +126,9 @@ _rule = register(
             *("float? scale", "int head_map", "int decay", "float lower_bound", "int erase", "int write"),
             "bool qk_l2norm",
         ),
-        extra=("bool final_state", "bool v_first", "SymInt moments"),
+        extra=("bool final_state", "bool v_first", "SymInt moments", "bool training"),
         results=("o", "h_final"),
-        kept=("snapshots",),
+        kept=("snapshots", "residual"),
         forward=_forward,
         backward=_backward,
         fake=_fake_forward,
@@ -127,13 +137,13 @@ _rule = register(
 )
 
 
-def _moments(x):
-    """How many states of each batch row the forward keeps for the backward: none where no gradient will be asked for."""
+def _left(x):
+    """What the forward leaves to the backward: how many states of each batch row, and the residual or not."""
     if not needs_gradient(x) or x.q.dtype == torch.float64 or x.q.dim() != 4:
-        return 0
-    return x.q.shape[1] // KEEP_EVERY
+        return 0, False
+    return x.q.shape[1] // KEEP_EVERY, True
 
 
 def rule(*arguments):
     """(tensors of Inputs, numbers of Options, final_state, v_first) -> o, h_final."""
-    return _rule(*arguments, _moments(Inputs(*arguments[:_COUNT])))[:2]
+    return _rule(*arguments, *_left(Inputs(*arguments[:_COUNT])))[:2]
