@@ -46,13 +46,18 @@ int bench_workspace(gdn2_exec *exec, size_t bytes) {
   return exec->workspace ? DONE : cli_failed("not enough memory for the workspace");
 }
 
+/* Of a training step; in float64 there is none. */
+static float *residual_of(const bench_tensors *t, const bench_case *c) {
+  return c->op == TRAIN && c->dtype == GDN2_F32 ? t->y[OUT_DV] : t->residual;
+}
+
 static int run_forward(bench_tensors *t, const bench_case *c) {
   gdn2_forward_args args = {.struct_size = sizeof args, .problem = problem_of(t, c), .exec = t->forward, .profile = t->profile};
   args.o = output_of(t, c, OUT_O);
   args.h_final = output_of(t, c, OUT_H_FINAL);
   args.snapshots.data = t->snapshots;
   args.snapshot_every = t->snapshots ? BENCH_SNAPSHOT_EVERY : 0;
-  args.residual.data = t->residual;
+  args.residual.data = residual_of(t, c);
   size_t bytes = 0;
   int code = t->forward.workspace ? DONE : engine_code(gdn2_forward_workspace(&args, &bytes));
   if (!code) code = bench_workspace(&t->forward, bytes);
@@ -71,7 +76,7 @@ static int run_backward(bench_tensors *t, const bench_case *c) {
   args.dw = output_of(t, c, OUT_DW);
   args.snapshots.data = t->snapshots;
   args.snapshot_every = t->snapshots ? BENCH_SNAPSHOT_EVERY : 0;
-  args.residual.data = t->residual;
+  args.residual.data = residual_of(t, c);
   size_t bytes = 0;
   int code = t->backward.workspace ? DONE : engine_code(gdn2_backward_workspace(&args, &bytes));
   if (!code) code = bench_workspace(&t->backward, bytes);

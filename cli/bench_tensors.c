@@ -148,7 +148,7 @@ static size_t residual_count(const bench_case *c) { return (size_t)(c->n.B * c->
 
 static int make_kept(bench_tensors *t, const bench_case *c) {
   if (c->op != TRAIN || c->dtype == GDN2_F64) return 1;
-  if (!(t->residual = pages_allocate(sizeof(float) * residual_count(c)))) return 0;
+  if (c->dtype != GDN2_F32 && !(t->residual = pages_allocate(sizeof(float) * residual_count(c)))) return 0;
   return snapshot_count(c) == 0 || (t->snapshots = pages_allocate(sizeof(float) * snapshot_count(c)));
 }
 
@@ -158,7 +158,8 @@ static double bytes_needed(const bench_case *c) {
          numbers = 0;
   for (int id = 0; id < INPUTS; id++) numbers += takes(c, (input_id)id) * tokens * wide;
   for (int id = 0; id < OUTPUTS; id++) numbers += gives(c, (output_id)id) * tokens * wide;
-  if (c->op == TRAIN) numbers += tokens / BENCH_SNAPSHOT_EVERY * (double)(c->n.K * c->n.V) + tokens * wide;
+  if (c->op == TRAIN)
+    numbers += tokens / BENCH_SNAPSHOT_EVERY * (double)(c->n.K * c->n.V) + (c->dtype != GDN2_F32) * tokens * wide;
   if (c->op == DECODE) numbers += 2 * (double)c->n.B * (double)c->HV * (double)c->n.K * (double)c->n.V;
   if (is_seed(c->op)) numbers += tokens * (3 * config_of().bt + 6 * wide);
   return (c->dtype == GDN2_F64 ? sizeof(double) : sizeof(float)) * numbers;

@@ -86,7 +86,8 @@ typedef enum gdn2_dtype { GDN2_F32 = 0, GDN2_BF16 = 1, GDN2_F16 = 2, GDN2_F64 = 
  * negative, and 0 broadcasts an axis of an input. The channel stride of a token tensor is 1, or 0 for a gate that is one number
  * per head (see gdn2_per_head); both inner strides of a state are free (V x K states: {.., .., 1, K}).
  * data == NULL means absent. Inputs are never written. Outputs must not overlap inputs or each other (h_final may be h0 itself,
- * with equal strides): refused, except where rows of tensors lie between each other. Only addressed elements are written. */
+ * dv the residual, with equal strides): refused, except where rows of tensors lie between each other. Only addressed elements are
+ * written. */
 typedef struct gdn2_input {
   const void *data;
   gdn2_dtype dtype;
@@ -274,7 +275,8 @@ typedef struct gdn2_backward_args {
   int64_t snapshot_every;
   int64_t checkpoint_every;
   /* The forward's, of the same problem; absent: computed again, which takes a product with the state. With it and with snapshots
-   * training is fastest; the bits of the gradients do not depend on it either. */
+   * training is fastest; the bits of the gradients do not depend on it either. It may be where dv goes, with equal strides: then
+   * it needs no memory of its own. */
   gdn2_input residual;
   gdn2_exec exec;
   gdn2_profile *profile; /* NULL: times are not taken */

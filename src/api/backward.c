@@ -5,10 +5,12 @@
 
 static gdn2_status check_gradients(const gdn2_backward_args *args, gdn2_places *places, gdn2_backward_call *call) {
   const gdn2_call *in = &call->in;
+  gdn2_expect dv = gdn2_expect_tokens(in, "dv", in->HV, in->V);
+  dv.in_place[0] = "residual"; /* whose rows of a segment are read before those of dv are written */
   const gdn2_output_check outputs[] = {
       {&args->dq, &call->dq, gdn2_expect_tokens(in, "dq", in->H, in->K)},
       {&args->dk, &call->dk, gdn2_expect_tokens(in, "dk", in->H, in->K)},
-      {&args->dv, &call->dv, gdn2_expect_tokens(in, "dv", in->HV, in->V)},
+      {&args->dv, &call->dv, dv},
       {&args->dg, &call->dg, gdn2_expect_gate(in, "dg", gdn2_g_heads(in), in->K)},
       {&args->db, &call->db, gdn2_expect_gate(in, "db", gdn2_b_heads(in), in->K)},
       {&args->dw, &call->dw, gdn2_expect_gate(in, "dw", in->HV, in->V)},

@@ -98,6 +98,27 @@ static void test_same_bits(void **state) {
   }
 }
 
+/* In the place of dv. */
+static void test_in_place(void **state) {
+  (void)state;
+  for (int is_packed = 0; is_packed < 2; is_packed++) {
+    const gradient_case x = gradient_with_options(765, is_packed ? 1 : 2, 300, 19, 21, is_packed ? lengths_of_packed : NULL, 5);
+    const gradients want = gradient_run(&x);
+    for (int64_t every = 0; every <= 32; every += 32) {
+      const left l = forward_left(&x.c, &width_contiguous, every, 1);
+      gradient_call call = gradient_call_new(&x, GDN2_F32, &width_contiguous);
+      memcpy(call.args.dv.data, l.residual.first, (size_t)(x.c.B * x.c.T * x.c.HV * x.c.V) * sizeof(float));
+      call.args.residual = (gdn2_input){.data = call.args.dv.data, .dtype = GDN2_F32};
+      memcpy(call.args.residual.stride, call.args.dv.stride, sizeof call.args.dv.stride);
+      call.args.snapshots = l.snapshots;
+      call.args.snapshot_every = every;
+      call.args.exec.threads = 2;
+      const gradients got = gradient_call_run(&x, &call);
+      gradient_expect_equal(&x, &got, &want);
+    }
+  }
+}
+
 /* It is read: another number gives other gradients, of no token before it. */
 static void test_wrong_number_shows(void **state) {
   (void)state;
@@ -145,7 +166,7 @@ static void test_refused_in_float64(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {TEST(test_what_is_written), TEST(test_same_bits), TEST(test_wrong_number_shows),
-                                     TEST(test_refused), TEST(test_refused_in_float64)};
+  const struct CMUnitTest tests[] = {TEST(test_what_is_written),    TEST(test_same_bits), TEST(test_in_place),
+                                     TEST(test_wrong_number_shows), TEST(test_refused),   TEST(test_refused_in_float64)};
   return TEST_RUN(tests);
 }
