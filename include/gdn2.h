@@ -85,9 +85,9 @@ typedef enum gdn2_dtype { GDN2_F32 = 0, GDN2_BF16 = 1, GDN2_F16 = 2, GDN2_F64 = 
  * [batch, head, key, value] of a state. Four zeros mean contiguous in that order. Otherwise every stride is as given; it may be
  * negative, and 0 broadcasts an axis of an input. The channel stride of a token tensor is 1, or 0 for a gate that is one number
  * per head (see gdn2_per_head); both inner strides of a state are free (V x K states: {.., .., 1, K}).
- * data == NULL means absent. Inputs are never written. Outputs must not overlap inputs or each other (h_final may be h0 itself,
- * dv the residual, with equal strides): refused, except where rows of tensors lie between each other. Only addressed elements are
- * written. */
+ * data == NULL means absent. Inputs are never written. Outputs must not overlap inputs, offsets and slots among them, each other
+ * or the workspace (h_final may be h0 itself, dv the residual, with equal strides): refused, except where rows of tensors lie
+ * between each other. Only addressed elements are written. */
 typedef struct gdn2_input {
   const void *data;
   gdn2_dtype dtype;

@@ -20,7 +20,8 @@
  * bt; here the last chunk is filled with neutral tokens: zeros). gdn2_seed_config_check_strict and gdn2_seed_validate_strict
  * report the seed's own limits. The chunked reference keeps its demand that L be a multiple of chunk_size.
  *
- * Arrays are float32, contiguous, must not overlap, and are named in the seed's order q, k, v, w, b, g. Shapes in letters:
+ * Arrays are float32, contiguous, and named in the seed's order q, k, v, w, b, g; an output that overlaps another array is
+ * refused. Shapes in letters:
  *     B batch   L tokens   H heads   K, V head sizes   NC = ceil(L / bt) chunks
  *     token tensor [B, L, H, K or V]; chunk tensor [B, H, NC, bt, K or V]; score [B, H, NC, bt, bt]; state [B, H, K, V]
  *

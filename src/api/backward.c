@@ -41,21 +41,19 @@ static gdn2_status check_parameters(const gdn2_backward_args *args, const gdn2_c
   return gdn2_fail(GDN2_ERR_ARGUMENT, "%s is given; it must be absent where decay is GDN2_DECAY_LOG (0)", name);
 }
 
-static gdn2_status check(const gdn2_backward_args *args, int query, gdn2_backward_call *call) {
-  gdn2_places places;
-  places.count = 0, places.query = query;
+static gdn2_status check(const gdn2_backward_args *args, gdn2_places *places, gdn2_backward_call *call) {
   if (!args) return gdn2_fail(GDN2_ERR_ARGUMENT, "args is NULL; it must point to a gdn2_backward_args");
   gdn2_status status = gdn2_check_size(args->struct_size, sizeof *args, "gdn2_backward_args");
-  if (status == GDN2_OK) status = gdn2_check_problem(&args->problem, &args->exec, &places, &call->in);
+  if (status == GDN2_OK) status = gdn2_check_problem(&args->problem, &args->exec, places, &call->in);
   call->in.profile = args->profile;
-  if (status == GDN2_OK) status = check_checkpoints(args, &places, call);
+  if (status == GDN2_OK) status = check_checkpoints(args, places, call);
   if (status == GDN2_OK) status = check_parameters(args, &call->in);
   if (status != GDN2_OK) return status;
   const gdn2_expect d_o = gdn2_expect_tokens(&call->in, "d_o", call->in.HV, call->in.V),
                     dh = gdn2_expect_state(&call->in, "dh_final");
-  status = gdn2_check_input(&args->d_o, &d_o, &places, &call->d_o);
-  if (status == GDN2_OK) status = gdn2_check_input(&args->dh_final, &dh, &places, &call->dh_final);
-  return status == GDN2_OK ? check_gradients(args, &places, call) : status;
+  status = gdn2_check_input(&args->d_o, &d_o, places, &call->d_o);
+  if (status == GDN2_OK) status = gdn2_check_input(&args->dh_final, &dh, places, &call->dh_final);
+  return status == GDN2_OK ? check_gradients(args, places, call) : status;
 }
 
 static size_t bytes_of(const gdn2_backward_call *call) {
@@ -63,8 +61,8 @@ static size_t bytes_of(const gdn2_backward_call *call) {
 }
 
 /* A checked call, and the workspace that it needs. */
-static gdn2_status prepare(const gdn2_backward_args *args, int query, gdn2_backward_call *call, size_t *bytes) {
-  const gdn2_status status = check(args, query, call);
+static gdn2_status prepare(const gdn2_backward_args *args, gdn2_places *places, gdn2_backward_call *call, size_t *bytes) {
+  const gdn2_status status = check(args, places, call);
   if (status != GDN2_OK) return status;
   const size_t needed = bytes_of(call);
   if (needed == SIZE_MAX)
@@ -77,10 +75,12 @@ static gdn2_status prepare(const gdn2_backward_args *args, int query, gdn2_backw
 
 gdn2_status gdn2_backward(const gdn2_backward_args *args) {
   gdn2_backward_call call = {.in = {.f64 = 0}};
+  gdn2_places places;
+  gdn2_places_start(&places, 0);
   size_t bytes = 0;
   void *workspace, *owned;
-  gdn2_status status = prepare(args, 0, &call, &bytes);
-  if (status == GDN2_OK) status = gdn2_workspace_take(&args->exec, bytes, &workspace, &owned);
+  gdn2_status status = prepare(args, &places, &call, &bytes);
+  if (status == GDN2_OK) status = gdn2_workspace_take(&args->exec, bytes, &places, &workspace, &owned);
   if (status != GDN2_OK) return status;
   if (call.in.f64)
     gdn2_double_backward(&call, workspace);
@@ -92,6 +92,8 @@ gdn2_status gdn2_backward(const gdn2_backward_args *args) {
 
 gdn2_status gdn2_backward_workspace(const gdn2_backward_args *args, size_t *bytes) {
   gdn2_backward_call call = {.in = {.f64 = 0}};
+  gdn2_places places;
+  gdn2_places_start(&places, 1);
   if (!bytes) return gdn2_fail(GDN2_ERR_ARGUMENT, "bytes is NULL; it must point to a size_t");
-  return prepare(args, 1, &call, bytes);
+  return prepare(args, &places, &call, bytes);
 }

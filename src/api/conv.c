@@ -32,19 +32,20 @@ static gdn2_status check_sizes(const gdn2_conv_problem *p) {
 }
 
 /* The sequences are given as those of the rule. */
-static gdn2_status check_sequences(const gdn2_conv_problem *p, gdn2_call *in) {
+static gdn2_status check_sequences(const gdn2_conv_problem *p, gdn2_places *places, gdn2_call *in) {
   const gdn2_problem as_rule = {
       .B = p->B, .T = p->T, .cu_seqlens = p->cu_seqlens, .cu_seqlens_type = p->cu_seqlens_type, .N = p->N};
   in->B = p->B;
   in->T = p->T;
-  return gdn2_check_sequences(&as_rule, in);
+  return gdn2_check_sequences(&as_rule, places, in);
 }
 
-static gdn2_status check_slots(const gdn2_conv_problem *p, gdn2_conv_call *call) {
+static gdn2_status check_slots(const gdn2_conv_problem *p, gdn2_places *places, gdn2_conv_call *call) {
   call->fresh = p->fresh;
-  if (!p->slots) return GDN2_OK;
-  gdn2_status status = gdn2_check_not_negative("slot_count", p->slot_count);
-  if (status == GDN2_OK) status = gdn2_check_indices("slots", p->slots, p->slots_type);
+  gdn2_status status = gdn2_places_add_bytes(places, "fresh", p->fresh, (size_t)call->in.N, 0);
+  if (!p->slots || status != GDN2_OK) return status;
+  status = gdn2_check_not_negative("slot_count", p->slot_count);
+  if (status == GDN2_OK) status = gdn2_check_indices("slots", p->slots, p->slots_type, (size_t)call->in.N, places);
   if (status != GDN2_OK) return status;
   call->slots = p->slots;
   call->slots_type = p->slots_type;
@@ -58,8 +59,8 @@ static int64_t state_count(const gdn2_conv_problem *p, const gdn2_conv_call *cal
 static gdn2_status check_problem(const gdn2_conv_problem *p, const gdn2_exec *exec, gdn2_places *places, gdn2_conv_call *call) {
   *call = (gdn2_conv_call){.in = {.f64 = p->x.dtype == GDN2_F64}, .D = p->D, .W = (int)p->W, .silu = p->silu};
   gdn2_status status = check_sizes(p);
-  if (status == GDN2_OK) status = check_sequences(p, &call->in);
-  if (status == GDN2_OK) status = check_slots(p, call);
+  if (status == GDN2_OK) status = check_sequences(p, places, &call->in);
+  if (status == GDN2_OK) status = check_slots(p, places, call);
   if (status != GDN2_OK) return status;
   gdn2_input_check inputs[] = {
       {&p->x, &call->x, tokens(call, "x")},
@@ -78,7 +79,7 @@ static gdn2_status check_problem(const gdn2_conv_problem *p, const gdn2_exec *ex
 gdn2_status gdn2_conv_forward(const gdn2_conv_forward_args *args) {
   gdn2_conv_forward_call call;
   gdn2_places places;
-  places.count = places.query = 0;
+  gdn2_places_start(&places, 0);
   if (!args) return gdn2_fail(GDN2_ERR_ARGUMENT, "args is NULL; it must point to a gdn2_conv_forward_args");
   gdn2_status status = gdn2_check_size(args->struct_size, sizeof *args, "gdn2_conv_forward_args");
   if (status == GDN2_OK) status = check_problem(&args->problem, &args->exec, &places, &call.in);
@@ -111,25 +112,25 @@ static gdn2_status check_gradients(const gdn2_conv_backward_args *args, gdn2_pla
   return status == GDN2_OK ? gdn2_check_outputs(outputs, GDN2_COUNT(outputs), places) : status;
 }
 
-static gdn2_status check_backward(const gdn2_conv_backward_args *args, int query, gdn2_conv_backward_call *call) {
-  gdn2_places places;
-  places.count = 0, places.query = query;
+static gdn2_status check_backward(const gdn2_conv_backward_args *args, gdn2_places *places, gdn2_conv_backward_call *call) {
   if (!args) return gdn2_fail(GDN2_ERR_ARGUMENT, "args is NULL; it must point to a gdn2_conv_backward_args");
   gdn2_status status = gdn2_check_size(args->struct_size, sizeof *args, "gdn2_conv_backward_args");
   if (status != GDN2_OK) return status;
   if (args->problem.slots) return gdn2_fail(GDN2_ERR_ARGUMENT, "slots is set; the backward has no pool, it must be NULL");
   if (args->problem.fresh) return gdn2_fail(GDN2_ERR_ARGUMENT, "fresh is set; the backward has no pool, it must be NULL");
-  status = check_problem(&args->problem, &args->exec, &places, &call->in);
-  return status == GDN2_OK ? check_gradients(args, &places, call) : status;
+  status = check_problem(&args->problem, &args->exec, places, &call->in);
+  return status == GDN2_OK ? check_gradients(args, places, call) : status;
 }
 
 gdn2_status gdn2_conv_backward(const gdn2_conv_backward_args *args) {
   gdn2_conv_backward_call call;
+  gdn2_places places;
+  gdn2_places_start(&places, 0);
   void *workspace = NULL, *owned = NULL;
-  gdn2_status status = check_backward(args, 0, &call);
+  gdn2_status status = check_backward(args, &places, &call);
   if (status != GDN2_OK) return status;
   const size_t bytes = gdn2_conv_backward_bytes(&call);
-  if (bytes > 0) status = gdn2_workspace_take(&args->exec, bytes, &workspace, &owned);
+  if (bytes > 0) status = gdn2_workspace_take(&args->exec, bytes, &places, &workspace, &owned);
   if (status != GDN2_OK) return status;
   gdn2_drive_conv_backward(&call, workspace);
   free(owned);
@@ -138,8 +139,10 @@ gdn2_status gdn2_conv_backward(const gdn2_conv_backward_args *args) {
 
 gdn2_status gdn2_conv_backward_workspace(const gdn2_conv_backward_args *args, size_t *bytes) {
   gdn2_conv_backward_call call;
+  gdn2_places places;
+  gdn2_places_start(&places, 1);
   if (!bytes) return gdn2_fail(GDN2_ERR_ARGUMENT, "bytes is NULL; it must point to a size_t");
-  const gdn2_status status = check_backward(args, 1, &call);
+  const gdn2_status status = check_backward(args, &places, &call);
   if (status == GDN2_OK) *bytes = gdn2_conv_backward_bytes(&call);
   return status;
 }

@@ -2,15 +2,16 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-gdn2_status gdn2_check_indices(const char *name, const void *indices, gdn2_index type) {
+gdn2_status gdn2_check_indices(const char *name, const void *indices, gdn2_index type, size_t count, gdn2_places *places) {
   char type_name[64];
   if (!indices) return GDN2_OK;
   (void)snprintf(type_name, sizeof type_name, "%s_type", name);
   const gdn2_status status = gdn2_check_flag(type_name, (int)type, GDN2_I64);
   if (status != GDN2_OK) return status;
-  if ((uintptr_t)indices % (type == GDN2_I64 ? 8 : 4))
+  const size_t size = type == GDN2_I64 ? 8 : 4;
+  if ((uintptr_t)indices % size)
     return gdn2_fail(GDN2_ERR_ARGUMENT, "%s is %p; it must be aligned to its element size", name, indices);
-  return GDN2_OK;
+  return gdn2_places_add_bytes(places, name, indices, count * size, 0);
 }
 
 /* ---- Slots ----------------------------------------------------------------------------------------------------------------- */

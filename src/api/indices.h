@@ -3,8 +3,8 @@
 #define GDN2_API_INDICES_H
 #include "api/problem.h"
 
-/* The type is one of gdn2_index, and the array, which may be NULL, is aligned to it. */
-gdn2_status gdn2_check_indices(const char *name, const void *indices, gdn2_index type);
+/* The type is one of gdn2_index, and the array of so many, which may be NULL, is aligned to it and lies in no output. */
+gdn2_status gdn2_check_indices(const char *name, const void *indices, gdn2_index type, size_t count, gdn2_places *places);
 
 /* Each of N slots is -1 or from 0 to count - 1, and no two but those of -1 are alike. Asks for no memory. count_name: as the
  * sentence has it. */

@@ -51,7 +51,7 @@ static gdn2_status check_problem(const gdn2_norm_problem *p, const gdn2_exec *ex
 gdn2_status gdn2_norm_forward(const gdn2_norm_forward_args *args) {
   gdn2_norm_forward_call call;
   gdn2_places places;
-  places.count = places.query = 0;
+  gdn2_places_start(&places, 0);
   if (!args) return gdn2_fail(GDN2_ERR_ARGUMENT, "args is NULL; it must point to a gdn2_norm_forward_args");
   gdn2_status status = gdn2_check_size(args->struct_size, sizeof *args, "gdn2_norm_forward_args");
   if (status == GDN2_OK) status = check_problem(&args->problem, &args->exec, &places, &call.in);
@@ -80,20 +80,20 @@ static gdn2_status check_gradients(const gdn2_norm_backward_args *args, gdn2_pla
   return status == GDN2_OK ? gdn2_check_outputs(outputs, GDN2_COUNT(outputs), places) : status;
 }
 
-static gdn2_status check_backward(const gdn2_norm_backward_args *args, int query, gdn2_norm_backward_call *call) {
-  gdn2_places places;
-  places.count = 0, places.query = query;
+static gdn2_status check_backward(const gdn2_norm_backward_args *args, gdn2_places *places, gdn2_norm_backward_call *call) {
   if (!args) return gdn2_fail(GDN2_ERR_ARGUMENT, "args is NULL; it must point to a gdn2_norm_backward_args");
   gdn2_status status = gdn2_check_size(args->struct_size, sizeof *args, "gdn2_norm_backward_args");
-  if (status == GDN2_OK) status = check_problem(&args->problem, &args->exec, &places, &call->in);
-  return status == GDN2_OK ? check_gradients(args, &places, call) : status;
+  if (status == GDN2_OK) status = check_problem(&args->problem, &args->exec, places, &call->in);
+  return status == GDN2_OK ? check_gradients(args, places, call) : status;
 }
 
 gdn2_status gdn2_norm_backward(const gdn2_norm_backward_args *args) {
   gdn2_norm_backward_call call;
+  gdn2_places places;
+  gdn2_places_start(&places, 0);
   void *workspace, *owned;
-  gdn2_status status = check_backward(args, 0, &call);
-  if (status == GDN2_OK) status = gdn2_workspace_take(&args->exec, gdn2_norm_backward_bytes(&call), &workspace, &owned);
+  gdn2_status status = check_backward(args, &places, &call);
+  if (status == GDN2_OK) status = gdn2_workspace_take(&args->exec, gdn2_norm_backward_bytes(&call), &places, &workspace, &owned);
   if (status != GDN2_OK) return status;
   gdn2_drive_norm_backward(&call, workspace);
   free(owned);
@@ -102,8 +102,10 @@ gdn2_status gdn2_norm_backward(const gdn2_norm_backward_args *args) {
 
 gdn2_status gdn2_norm_backward_workspace(const gdn2_norm_backward_args *args, size_t *bytes) {
   gdn2_norm_backward_call call;
+  gdn2_places places;
+  gdn2_places_start(&places, 1);
   if (!bytes) return gdn2_fail(GDN2_ERR_ARGUMENT, "bytes is NULL; it must point to a size_t");
-  const gdn2_status status = check_backward(args, 1, &call);
+  const gdn2_status status = check_backward(args, &places, &call);
   if (status == GDN2_OK) *bytes = gdn2_norm_backward_bytes(&call);
   return status;
 }

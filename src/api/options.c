@@ -35,7 +35,7 @@ static gdn2_status check_offsets(const gdn2_call *call) {
   return GDN2_OK;
 }
 
-gdn2_status gdn2_check_sequences(const gdn2_problem *p, gdn2_call *call) {
+gdn2_status gdn2_check_sequences(const gdn2_problem *p, gdn2_places *places, gdn2_call *call) {
   call->N = p->B;
   if (!p->cu_seqlens) {
     if (p->N == 0 || p->N == p->B) return GDN2_OK;
@@ -43,7 +43,7 @@ gdn2_status gdn2_check_sequences(const gdn2_problem *p, gdn2_call *call) {
   }
   if (p->B != 1) return gdn2_fail(GDN2_ERR_SHAPE, "B is %" PRId64 "; with cu_seqlens it must be 1", p->B);
   gdn2_status status = gdn2_check_not_negative("N", p->N);
-  if (status == GDN2_OK) status = gdn2_check_indices("cu_seqlens", p->cu_seqlens, p->cu_seqlens_type);
+  if (status == GDN2_OK) status = gdn2_check_indices("cu_seqlens", p->cu_seqlens, p->cu_seqlens_type, (size_t)p->N + 1, places);
   if (status != GDN2_OK) return status;
   call->cu_seqlens = p->cu_seqlens;
   call->cu_type = p->cu_seqlens_type;

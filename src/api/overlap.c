@@ -19,9 +19,11 @@ static int is_dense(const gdn2_place *x) {
   return 1;
 }
 
-static int holds_first(const gdn2_place *x, const gdn2_place *y) {
+/* The first and the lowest element of y, which is another one where a stride is negative: is one of them an element of x? */
+static int holds(const gdn2_place *x, const gdn2_place *y) {
   const uintptr_t first = (uintptr_t)y->data;
-  return first >= x->low && first < x->end && is_dense(x);
+  const int within = (first >= x->low && first < x->end) || (y->low >= x->low && y->low < x->end);
+  return within && is_dense(x);
 }
 
 static int may_be(const gdn2_place *x, const gdn2_place *y) {
@@ -44,7 +46,7 @@ static gdn2_status check_pair(const gdn2_place *x, const gdn2_place *y) {
     if (same_layout(x, y)) return GDN2_OK;
     return gdn2_fail(GDN2_ERR_STRIDE, "%s begins where %s does; its dtype and strides must then be the same", x->name, y->name);
   }
-  if (!one_start && !holds_first(x, y) && !holds_first(y, x)) return GDN2_OK;
+  if (!one_start && !holds(x, y) && !holds(y, x)) return GDN2_OK;
   return gdn2_fail(GDN2_ERR_ARGUMENT, "%s: data is %p, and it overlaps %s at %p; an output must not overlap another tensor",
                    x->name, x->data, y->name, y->data);
 }
@@ -60,4 +62,14 @@ gdn2_status gdn2_places_add(gdn2_places *places) {
   }
   places->count++;
   return GDN2_OK;
+}
+
+gdn2_status gdn2_places_add_bytes(gdn2_places *places, const char *name, const void *data, size_t bytes, int written) {
+  static const char *const never[2] = {NULL, NULL};
+  const uintptr_t low = (uintptr_t)data;
+  if (!data || bytes == 0) return GDN2_OK;
+  gdn2_place *place = &places->at[places->count];
+  /* Without axes it has no gaps. */
+  *place = (gdn2_place){.name = name, .in_place = never, .data = data, .written = written, .low = low, .end = low + bytes};
+  return gdn2_places_add(places);
 }

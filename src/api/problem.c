@@ -84,14 +84,14 @@ gdn2_status gdn2_check_problem(const gdn2_problem *problem, const gdn2_exec *exe
   call->f64 = problem->q.dtype == GDN2_F64;
   call->scale = problem->scale ? *problem->scale : 1.0 / sqrt((double)problem->K);
   status = gdn2_check_heads(problem, call);
-  if (status == GDN2_OK) status = gdn2_check_sequences(problem, call);
+  if (status == GDN2_OK) status = gdn2_check_sequences(problem, places, call);
   if (status == GDN2_OK) status = check_product(problem, call);
   if (status == GDN2_OK) status = gdn2_check_gates(problem, places, call);
   if (status == GDN2_OK) status = check_inputs(problem, places, call);
   return status == GDN2_OK ? gdn2_check_exec(exec, tasks_of(call), &call->threads, &call->table) : status;
 }
 
-gdn2_status gdn2_workspace_take(const gdn2_exec *exec, size_t bytes, void **workspace, void **owned) {
+gdn2_status gdn2_workspace_take(const gdn2_exec *exec, size_t bytes, gdn2_places *places, void **workspace, void **owned) {
   *owned = NULL;
   *workspace = exec->workspace;
   if (exec->workspace) {
@@ -99,7 +99,7 @@ gdn2_status gdn2_workspace_take(const gdn2_exec *exec, size_t bytes, void **work
       return gdn2_fail(GDN2_ERR_WORKSPACE, "exec.workspace is %p; it must be aligned to %d bytes", exec->workspace, GDN2_ALIGN);
     if (exec->workspace_bytes < bytes)
       return gdn2_fail(GDN2_ERR_WORKSPACE, "exec.workspace_bytes is %zu; this call needs %zu", exec->workspace_bytes, bytes);
-    return GDN2_OK;
+    return gdn2_places_add_bytes(places, "exec.workspace", exec->workspace, bytes, 1);
   }
   *workspace = *owned = aligned_alloc(GDN2_ALIGN, bytes ? bytes : GDN2_ALIGN);
   if (!*owned) return gdn2_fail(GDN2_ERR_MEMORY, "a workspace of %zu bytes could not be allocated", bytes);

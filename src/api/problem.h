@@ -11,7 +11,7 @@ gdn2_status gdn2_check_problem(const gdn2_problem *problem, const gdn2_exec *exe
 
 /* The optional parts of a problem, each into its place in the call. */
 gdn2_status gdn2_check_heads(const gdn2_problem *problem, gdn2_call *call);
-gdn2_status gdn2_check_sequences(const gdn2_problem *problem, gdn2_call *call);
+gdn2_status gdn2_check_sequences(const gdn2_problem *problem, gdn2_places *places, gdn2_call *call);
 gdn2_status gdn2_check_gates(const gdn2_problem *problem, gdn2_places *places, gdn2_call *call);
 
 /* States on the way through a checked problem; written: by the call. */
@@ -28,6 +28,7 @@ gdn2_expect gdn2_expect_state(const gdn2_call *call, const char *name);
 /* A_log (one channel), dt_bias and their gradients. */
 gdn2_expect gdn2_expect_parameter(const gdn2_call *call, const char *name, int64_t channels);
 
-/* The caller's workspace if there is one and it is large enough, else memory of its own, which *owned must be given to free(). */
-gdn2_status gdn2_workspace_take(const gdn2_exec *exec, size_t bytes, void **workspace, void **owned);
+/* The caller's workspace if there is one, it is large enough and lies in no tensor of the call, else memory of its own, which
+ * *owned must be given to free(). */
+gdn2_status gdn2_workspace_take(const gdn2_exec *exec, size_t bytes, gdn2_places *places, void **workspace, void **owned);
 #endif

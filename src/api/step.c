@@ -7,9 +7,9 @@
 
 /* ---- Indices --------------------------------------------------------------------------------------------------------------- */
 
-static gdn2_status check_slots(const gdn2_step_args *args, gdn2_step_call *call, int64_t *slots) {
+static gdn2_status check_slots(const gdn2_step_args *args, gdn2_places *places, gdn2_step_call *call, int64_t *slots) {
   const int64_t N = call->in.N;
-  gdn2_status status = gdn2_check_indices("slot", args->slot, args->slot_type);
+  gdn2_status status = gdn2_check_indices("slot", args->slot, args->slot_type, (size_t)N, places);
   if (status == GDN2_OK) status = gdn2_check_not_negative("slots", args->slots);
   if (status != GDN2_OK) return status;
   call->slot = args->slot;
@@ -21,8 +21,8 @@ static gdn2_status check_slots(const gdn2_step_args *args, gdn2_step_call *call,
   return call->slot ? gdn2_check_slots("slot", call->slot, call->slot_type, N, "slots", *slots) : GDN2_OK;
 }
 
-static gdn2_status check_accepted(const gdn2_step_args *args, gdn2_step_call *call) {
-  gdn2_status status = gdn2_check_indices("accepted", args->accepted, args->accepted_type);
+static gdn2_status check_accepted(const gdn2_step_args *args, gdn2_places *places, gdn2_step_call *call) {
+  gdn2_status status = gdn2_check_indices("accepted", args->accepted, args->accepted_type, (size_t)call->in.N, places);
   if (status != GDN2_OK || !args->accepted) return status;
   if (!args->history.data && args->history_length > 0)
     return gdn2_fail(GDN2_ERR_ARGUMENT, "history: data is NULL; with accepted it must point to states");
@@ -90,7 +90,7 @@ static gdn2_status check_problem(const gdn2_step_args *args, gdn2_places *places
 
 static gdn2_status check(const gdn2_step_args *args, gdn2_step_call *call) {
   gdn2_places places;
-  places.count = places.query = 0;
+  gdn2_places_start(&places, 0);
   memset(call, 0, sizeof *call);
   if (!args) return gdn2_fail(GDN2_ERR_ARGUMENT, "args is NULL; it must point to a gdn2_step_args");
   gdn2_status status = gdn2_check_size(args->struct_size, sizeof *args, "gdn2_step_args");
@@ -102,9 +102,10 @@ static gdn2_status check(const gdn2_step_args *args, gdn2_step_call *call) {
   call->by_slot = args->drafts_by_slot;
   call->reset = args->reset;
   int64_t slots;
-  status = check_slots(args, call, &slots);
+  status = gdn2_places_add_bytes(&places, "reset", args->reset, (size_t)call->in.N, 0);
+  if (status == GDN2_OK) status = check_slots(args, &places, call, &slots);
   if (status == GDN2_OK) status = check_states(args, slots, &places, call);
-  if (status == GDN2_OK) status = check_accepted(args, call);
+  if (status == GDN2_OK) status = check_accepted(args, &places, call);
   const gdn2_expect o = gdn2_expect_tokens(&call->in, "o", call->in.HV, call->in.V);
   return status == GDN2_OK ? gdn2_check_output(&args->o, &o, &places, &call->o) : status;
 }

@@ -2,16 +2,18 @@
 #include "base/arena.h"
 #include "base/error.h"
 #include "base/profile.h"
+#include "staged/arrays.h"
 #include "staged/kernels.h"
 #include "staged/report.h"
 #include <stdlib.h>
 
 gdn2_status gdn2_seed_scores(const gdn2_seed_call *call, const float *q, const float *k, const float *b, const float *g,
                              float *Aqk, float *Akk) {
+  const gdn2_seed_array arrays[] = {GDN2_SEED_IN(q, KEY_TOKENS), GDN2_SEED_IN(k, KEY_TOKENS), GDN2_SEED_IN(b, KEY_TOKENS),
+                                    GDN2_SEED_IN(g, KEY_TOKENS), GDN2_SEED_OUT(Aqk, SCORES),  GDN2_SEED_OUT(Akk, SCORES)};
   gdn2_seed_frame frame;
   int64_t replaced[2];
-  gdn2_status status = GDN2_SEED_NEED(call, q, k, b, g, Aqk, Akk);
-  if (status == GDN2_OK) status = gdn2_seed_frame_open(&frame, call);
+  const gdn2_status status = GDN2_SEED_OPEN(&frame, call, arrays);
   if (status != GDN2_OK) return status;
   gdn2_seed_run_scores(&frame, &(gdn2_seed_inputs){.q = q, .k = k, .b = b, .g = g}, Aqk, Akk, replaced);
   gdn2_seed_frame_close(&frame);
@@ -19,10 +21,10 @@ gdn2_status gdn2_seed_scores(const gdn2_seed_call *call, const float *q, const f
 }
 
 gdn2_status gdn2_seed_solve(const gdn2_seed_call *call, const float *Akk, float *A) {
+  const gdn2_seed_array arrays[] = {GDN2_SEED_IN(Akk, SCORES), GDN2_SEED_OUT(A, SCORES)};
   gdn2_seed_frame frame;
   int64_t replaced[1];
-  gdn2_status status = GDN2_SEED_NEED(call, Akk, A);
-  if (status == GDN2_OK) status = gdn2_seed_frame_open(&frame, call);
+  const gdn2_status status = GDN2_SEED_OPEN(&frame, call, arrays);
   if (status != GDN2_OK) return status;
   gdn2_seed_run_solve(&frame, Akk, A, replaced);
   gdn2_seed_frame_close(&frame);
@@ -32,10 +34,14 @@ gdn2_status gdn2_seed_solve(const gdn2_seed_call *call, const float *Akk, float 
 gdn2_status gdn2_seed_rebuild(const gdn2_seed_call *call, const float *q, const float *k, const float *v, const float *w,
                               const float *b, const float *g, const float *A, float *w_pseudo, float *u, float *kg, float *qg,
                               float *gc_last) {
+  const gdn2_seed_array arrays[] = {
+      GDN2_SEED_IN(q, KEY_TOKENS),   GDN2_SEED_IN(k, KEY_TOKENS),         GDN2_SEED_IN(v, VALUE_TOKENS),
+      GDN2_SEED_IN(w, VALUE_TOKENS), GDN2_SEED_IN(b, KEY_TOKENS),         GDN2_SEED_IN(g, KEY_TOKENS),
+      GDN2_SEED_IN(A, SCORES),       GDN2_SEED_OUT(w_pseudo, KEY_CHUNKS), GDN2_SEED_OUT(u, VALUE_CHUNKS),
+      GDN2_SEED_OUT(kg, KEY_CHUNKS), GDN2_SEED_OUT(qg, KEY_CHUNKS),       GDN2_SEED_OUT(gc_last, LAST_ROWS)};
   gdn2_seed_frame frame;
   int64_t replaced[4];
-  gdn2_status status = GDN2_SEED_NEED(call, q, k, v, w, b, g, A, w_pseudo, u, kg, qg, gc_last);
-  if (status == GDN2_OK) status = gdn2_seed_frame_open(&frame, call);
+  const gdn2_status status = GDN2_SEED_OPEN(&frame, call, arrays);
   if (status != GDN2_OK) return status;
   const gdn2_seed_inputs in = {.q = q, .k = k, .v = v, .w = w, .b = b, .g = g};
   const gdn2_seed_residuals out = {.w_pseudo = w_pseudo, .u = u, .kg = kg, .qg = qg, .gc_last = gc_last};
@@ -50,35 +56,42 @@ static void report_combine(const gdn2_seed_frame *f, const float *h_final, int64
   gdn2_seed_inspect(f, "kernel_D_o", o_size, o, replaced[1]);
 }
 
-static gdn2_status combine(const gdn2_seed_call *call, const gdn2_seed_chunk *made, const float *h0,
-                           const gdn2_seed_combine_out *out) {
-  gdn2_seed_frame frame;
+/* Closes the frame. */
+static void combine(gdn2_seed_frame *frame, const gdn2_seed_chunk *made, const float *h0, const gdn2_seed_combine_out *out) {
   int64_t replaced[2];
-  const gdn2_status status = gdn2_seed_frame_open(&frame, call);
-  if (status != GDN2_OK) return status;
-  gdn2_seed_run_combine(&frame, made, h0, out, replaced);
-  report_combine(&frame, out->h_final, gdn2_seed_tasks(&frame) * gdn2_seed_values(&frame), out->o, replaced);
-  gdn2_seed_frame_close(&frame);
-  return GDN2_OK;
+  gdn2_seed_run_combine(frame, made, h0, out, replaced);
+  report_combine(frame, out->h_final, gdn2_seed_tasks(frame) * gdn2_seed_values(frame), out->o, replaced);
+  gdn2_seed_frame_close(frame);
 }
+
+#define COMBINE_ARRAYS                                                                                                           \
+  GDN2_SEED_IN(Aqk, SCORES), GDN2_SEED_IN(w_pseudo, KEY_CHUNKS), GDN2_SEED_IN(u, VALUE_CHUNKS), GDN2_SEED_IN(kg, KEY_CHUNKS),    \
+      GDN2_SEED_IN(qg, KEY_CHUNKS), GDN2_SEED_IN(gc_last, LAST_ROWS), GDN2_SEED_MAY(h0, STATE),                                  \
+      GDN2_SEED_OUT(o_chunks, VALUE_CHUNKS), GDN2_SEED_OUT(h_final, STATE)
 
 gdn2_status gdn2_seed_combine(const gdn2_seed_call *call, const float *Aqk, const float *w_pseudo, const float *u,
                               const float *kg, const float *qg, const float *gc_last, const float *h0, float *o_chunks,
                               float *h_final) {
-  const gdn2_status status = GDN2_SEED_NEED(call, Aqk, w_pseudo, u, kg, qg, gc_last, o_chunks, h_final);
+  const gdn2_seed_array arrays[] = {COMBINE_ARRAYS};
+  gdn2_seed_frame frame;
+  const gdn2_status status = GDN2_SEED_OPEN(&frame, call, arrays);
   if (status != GDN2_OK) return status;
   const gdn2_seed_chunk made = {.Aqk = Aqk, .w_pseudo = w_pseudo, .kg = kg, .qg = qg, .u = u, .gc_last = gc_last};
-  return combine(call, &made, h0, &(gdn2_seed_combine_out){.o = o_chunks, .h_final = h_final});
+  combine(&frame, &made, h0, &(gdn2_seed_combine_out){.o = o_chunks, .h_final = h_final});
+  return GDN2_OK;
 }
 
 gdn2_status gdn2_seed_combine_with_state(const gdn2_seed_call *call, const float *Aqk, const float *w_pseudo, const float *u,
                                          const float *kg, const float *qg, const float *gc_last, const float *h0, float *o_chunks,
                                          float *h_final, float *h_pre_all, float *v_new_all) {
-  const gdn2_status status = GDN2_SEED_NEED(call, Aqk, w_pseudo, u, kg, qg, gc_last, o_chunks, h_final, h_pre_all, v_new_all);
+  const gdn2_seed_array arrays[] = {COMBINE_ARRAYS, GDN2_SEED_OUT(h_pre_all, STATES), GDN2_SEED_OUT(v_new_all, VALUE_CHUNKS)};
+  gdn2_seed_frame frame;
+  const gdn2_status status = GDN2_SEED_OPEN(&frame, call, arrays);
   if (status != GDN2_OK) return status;
   const gdn2_seed_chunk made = {.Aqk = Aqk, .w_pseudo = w_pseudo, .kg = kg, .qg = qg, .u = u, .gc_last = gc_last};
-  return combine(call, &made, h0,
-                 &(gdn2_seed_combine_out){.o = o_chunks, .h_final = h_final, .h_pre_all = h_pre_all, .v_new_all = v_new_all});
+  combine(&frame, &made, h0,
+          &(gdn2_seed_combine_out){.o = o_chunks, .h_final = h_final, .h_pre_all = h_pre_all, .v_new_all = v_new_all});
+  return GDN2_OK;
 }
 
 /* ---- Whole ---------------------------------------------------------------------------------------------------------------- */
@@ -144,24 +157,26 @@ void *gdn2_seed_residuals_allocate(const gdn2_seed_frame *frame, int with_states
   return block;
 }
 
-gdn2_status gdn2_seed_check_inputs(const gdn2_seed_inputs *inputs) {
-  const gdn2_status status = GDN2_SEED_NEED(inputs);
-  if (status != GDN2_OK) return status;
-  return GDN2_SEED_NEED(inputs->q, inputs->k, inputs->v, inputs->w, inputs->b, inputs->g);
-}
-
 gdn2_status gdn2_seed_check_residuals(const gdn2_seed_residuals *residuals) {
   return GDN2_SEED_NEED(residuals->Aqk, residuals->Akk, residuals->A, residuals->h_pre_all, residuals->v_new_all, residuals->u,
                         residuals->w_pseudo, residuals->kg, residuals->qg, residuals->gc_last);
 }
 
+/* residuals: where they go, or all NULL. */
+static gdn2_status open_forward(gdn2_seed_frame *frame, const gdn2_seed_call *call, const gdn2_seed_inputs *inputs, float *o,
+                                float *h_final, const gdn2_seed_residuals *residuals) {
+  const gdn2_seed_array arrays[] = {GDN2_SEED_OF_INPUTS(inputs), GDN2_SEED_OUT(o, VALUE_TOKENS), GDN2_SEED_OUT(h_final, STATE),
+                                    GDN2_SEED_OF_RESIDUALS(GDN2_SEED_MAY_OUT, residuals)};
+  return GDN2_SEED_OPEN(frame, call, arrays);
+}
+
 gdn2_status gdn2_seed_forward(const gdn2_seed_call *call, const gdn2_seed_inputs *inputs, float *o, float *h_final,
                               const gdn2_seed_residuals *residuals) {
   gdn2_seed_frame frame;
-  gdn2_status status = GDN2_SEED_NEED(call, inputs, o, h_final);
-  if (status == GDN2_OK) status = gdn2_seed_check_inputs(inputs);
+  gdn2_status status = GDN2_SEED_NEED(call, inputs);
   if (status == GDN2_OK && residuals) status = gdn2_seed_check_residuals(residuals);
-  if (status == GDN2_OK) status = gdn2_seed_frame_open(&frame, call);
+  if (status == GDN2_OK)
+    status = open_forward(&frame, call, inputs, o, h_final, residuals ? residuals : &(gdn2_seed_residuals){0});
   if (status != GDN2_OK) return status;
   gdn2_seed_residuals own;
   void *block = residuals ? NULL : gdn2_seed_residuals_allocate(&frame, 0, &own);

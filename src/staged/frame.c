@@ -10,16 +10,6 @@ void *gdn2_seed_allocate(size_t bytes) {
   return aligned_alloc(GDN2_ALIGN, whole ? whole : GDN2_ALIGN);
 }
 
-gdn2_status gdn2_seed_present(const char *names, int count, const void *const pointers[]) {
-  for (int i = 0; i < count; i++, names += strcspn(names, ",") + 2) {
-    const int length = (int)strcspn(names, ",");
-    if (!pointers[i]) return gdn2_fail(GDN2_ERR_ARGUMENT, "%.*s is NULL; it must point to the array", length, names);
-    if ((uintptr_t)pointers[i] % sizeof(float))
-      return gdn2_fail(GDN2_ERR_ARGUMENT, "%.*s is %p; it must be aligned to 4 bytes", length, names, pointers[i]);
-  }
-  return GDN2_OK;
-}
-
 /* Room for a scratch: with arena->base == NULL only its size is measured. */
 static gdn2_seed_scratch lay(const gdn2_seed_dims *d, gdn2_arena *arena) {
   const size_t C = (size_t)d->C, K = (size_t)d->K, V = (size_t)d->V, bc = (size_t)d->bc;
@@ -129,12 +119,6 @@ gdn2_status gdn2_seed_frame_open_with(gdn2_seed_frame *frame, const gdn2_seed_ca
   if (status == GDN2_OK) status = gdn2_table_choose(call->exec.isa, &frame->table);
   if (status == GDN2_OK) status = allocate(frame);
   return status;
-}
-
-gdn2_status gdn2_seed_frame_open(gdn2_seed_frame *frame, const gdn2_seed_call *call) {
-  gdn2_seed_config config;
-  const gdn2_status status = gdn2_seed_config_of(call, &config);
-  return status == GDN2_OK ? gdn2_seed_frame_open_with(frame, call, &config) : status;
 }
 
 void gdn2_seed_frame_close(gdn2_seed_frame *frame) { free(frame->memory); }

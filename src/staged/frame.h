@@ -21,9 +21,7 @@ typedef struct gdn2_seed_frame {
 
 /* The call's configuration, or the default; checked, and the call's struct_size too. */
 gdn2_status gdn2_seed_config_of(const gdn2_seed_call *call, gdn2_seed_config *config);
-/* Checks the call and allocates. On an error nothing is held. */
-gdn2_status gdn2_seed_frame_open(gdn2_seed_frame *frame, const gdn2_seed_call *call);
-/* The same for another configuration than the call's; that one must have been checked. */
+/* Checks the call and allocates, for a configuration that has been checked. On an error nothing is held. */
 gdn2_status gdn2_seed_frame_open_with(gdn2_seed_frame *frame, const gdn2_seed_call *call, const gdn2_seed_config *config);
 void gdn2_seed_frame_close(gdn2_seed_frame *frame);
 
@@ -61,13 +59,6 @@ int64_t gdn2_seed_panels(const gdn2_seed_frame *frame);
 gdn2_seed_panel gdn2_seed_panel_of(const gdn2_seed_frame *frame, int64_t task);
 /* A panel of a state, from and to leading dimension V; the pointers are at its first column. */
 void gdn2_seed_copy_panel(const gdn2_seed_frame *frame, const gdn2_seed_panel *panel, const float *from, float *to);
-
-/* GDN2_ERR_ARGUMENT if one of the pointers is NULL or no place for a float. names: the arguments as written, separated by commas.
- */
-gdn2_status gdn2_seed_present(const char *names, int count, const void *const pointers[]);
-#define GDN2_SEED_NEED(...)                                                                                                      \
-  gdn2_seed_present(#__VA_ARGS__, (int)(sizeof((const void *const[]){__VA_ARGS__}) / sizeof(void *)),                            \
-                    (const void *const[]){__VA_ARGS__})
 
 /* 64-byte aligned; NULL if there is no memory. */
 void *gdn2_seed_allocate(size_t bytes);

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/par_for.h"
 #include "base/profile.h"
+#include "staged/arrays.h"
 #include "staged/kernels.h"
 #include <stdlib.h>
 #include <string.h>
@@ -142,16 +143,33 @@ static gdn2_status allocate_and_run(gradient_job *job, const gdn2_seed_residuals
   return status;
 }
 
+/* residuals: those of the forward, or all NULL. */
+static gdn2_status open_backward(gdn2_seed_frame *frame, const gdn2_seed_call *call, const gdn2_seed_inputs *inputs,
+                                 const gdn2_seed_residuals *residuals, const float *d_o, const float *dh_final,
+                                 const gdn2_seed_gradients *gradients) {
+  const gdn2_seed_array arrays[] = {
+      GDN2_SEED_OF_INPUTS(inputs),
+      GDN2_SEED_OF_RESIDUALS(GDN2_SEED_MAY, residuals),
+      GDN2_SEED_IN(d_o, VALUE_TOKENS),
+      GDN2_SEED_MAY(dh_final, STATE),
+      GDN2_SEED_OUT(gradients->dq, KEY_TOKENS),
+      GDN2_SEED_OUT(gradients->dk, KEY_TOKENS),
+      GDN2_SEED_OUT(gradients->dv, VALUE_TOKENS),
+      GDN2_SEED_OUT(gradients->dw, VALUE_TOKENS),
+      GDN2_SEED_OUT(gradients->db, KEY_TOKENS),
+      GDN2_SEED_OUT(gradients->dg, KEY_TOKENS),
+      GDN2_SEED_OUT(gradients->dh0, STATE),
+  };
+  return GDN2_SEED_OPEN(frame, call, arrays);
+}
+
 gdn2_status gdn2_seed_backward(const gdn2_seed_call *call, const gdn2_seed_inputs *inputs, const gdn2_seed_residuals *residuals,
                                const float *d_o, const float *dh_final, const gdn2_seed_gradients *gradients) {
   gdn2_seed_frame frame;
-  gdn2_status status = GDN2_SEED_NEED(call, inputs, d_o, gradients);
-  if (status == GDN2_OK) status = gdn2_seed_check_inputs(inputs);
+  gdn2_status status = GDN2_SEED_NEED(call, inputs, gradients);
   if (status == GDN2_OK && residuals) status = gdn2_seed_check_residuals(residuals);
   if (status == GDN2_OK)
-    status =
-        GDN2_SEED_NEED(gradients->dq, gradients->dk, gradients->dv, gradients->dw, gradients->db, gradients->dg, gradients->dh0);
-  if (status == GDN2_OK) status = gdn2_seed_frame_open(&frame, call);
+    status = open_backward(&frame, call, inputs, residuals ? residuals : &(gdn2_seed_residuals){0}, d_o, dh_final, gradients);
   if (status != GDN2_OK) return status;
   gradient_job job = {.frame = &frame, .in = inputs, .out = gradients, .d_o_tokens = d_o, .dh_final = dh_final};
   status = allocate_and_run(&job, residuals);

@@ -28,8 +28,7 @@ void gdn2_seed_start_state(const gdn2_seed_frame *frame, const float *h0, float 
 /* A block for all residuals, with the kept states or without; NULL if there is no memory. To be freed. */
 void *gdn2_seed_residuals_allocate(const gdn2_seed_frame *frame, int with_states, gdn2_seed_residuals *residuals);
 
-/* GDN2_ERR_ARGUMENT if an array of the inputs is NULL (h0 may be), or of the residuals. */
-gdn2_status gdn2_seed_check_inputs(const gdn2_seed_inputs *inputs);
+/* GDN2_ERR_ARGUMENT if an array of the residuals is NULL. */
 gdn2_status gdn2_seed_check_residuals(const gdn2_seed_residuals *residuals);
 
 /* Backward. In gdn2_seed_run_dhu dv_all may be dv_partial. */

@@ -1,6 +1,7 @@
 /* The seed's two references, its fallback, and its clip as functions. */
 #include "base/error.h"
 #include "base/par_for.h"
+#include "staged/arrays.h"
 #include "staged/kernels.h"
 #include <string.h>
 
@@ -39,8 +40,10 @@ static void chunked_task(void *context, int64_t head, int slot) {
 
 static gdn2_status run(const gdn2_seed_call *call, const gdn2_seed_config *config, const gdn2_seed_inputs *inputs,
                        gdn2_task *task, float *o, float *h_final) {
+  const gdn2_seed_array arrays[] = {GDN2_SEED_OF_INPUTS(inputs), GDN2_SEED_OUT(o, VALUE_TOKENS), GDN2_SEED_OUT(h_final, STATE)};
   gdn2_seed_frame frame;
-  const gdn2_status status = gdn2_seed_frame_open_with(&frame, call, config);
+  const gdn2_status status =
+      gdn2_seed_frame_open_arrays_with(&frame, call, config, arrays, (int)(sizeof arrays / sizeof *arrays));
   if (status != GDN2_OK) return status;
   reference_job job = {&frame, inputs, o, h_final};
   const size_t bytes = (size_t)(gdn2_seed_heads(&frame) * gdn2_seed_state(&frame)) * sizeof *h_final;
@@ -54,16 +57,14 @@ static gdn2_status run(const gdn2_seed_call *call, const gdn2_seed_config *confi
 }
 
 gdn2_status gdn2_seed_token_serial(const gdn2_seed_call *call, const gdn2_seed_inputs *inputs, float *o, float *h_final) {
-  gdn2_status status = GDN2_SEED_NEED(call, inputs, o, h_final);
-  if (status == GDN2_OK) status = gdn2_seed_check_inputs(inputs);
+  const gdn2_status status = GDN2_SEED_NEED(call, inputs);
   if (status != GDN2_OK) return status;
   return run(call, &(gdn2_seed_config){.bt = 1, .bc = 1, .mb = 1}, inputs, token_task, o, h_final);
 }
 
 gdn2_status gdn2_seed_chunked_wy(const gdn2_seed_call *call, const gdn2_seed_inputs *inputs, int64_t chunk_size, double wy_eps,
                                  float *o, float *h_final) {
-  gdn2_status status = GDN2_SEED_NEED(call, inputs, o, h_final);
-  if (status == GDN2_OK) status = gdn2_seed_check_inputs(inputs);
+  const gdn2_status status = GDN2_SEED_NEED(call, inputs);
   if (status != GDN2_OK) return status;
   if (chunk_size < 1 || chunk_size > GDN2_SEED_MAX_CHUNK)
     return gdn2_fail(GDN2_ERR_ARGUMENT, "chunk_size is %lld; it must be from 1 to %d", (long long)chunk_size,
@@ -93,6 +94,10 @@ gdn2_status gdn2_seed_sanitize(const gdn2_seed_config *config, int64_t n, const 
   if (status == GDN2_OK && n < 0) status = gdn2_fail(GDN2_ERR_SHAPE, "n is %lld; it must be 0 or more", (long long)n);
   if (status == GDN2_OK) status = gdn2_seed_config_preset(GDN2_SEED_DEFAULT, &chosen);
   if (status == GDN2_OK && config) status = gdn2_seed_config_check(config);
+  const uintptr_t from = (uintptr_t)x, to = (uintptr_t)y, bytes = (uintptr_t)n * sizeof *x;
+  if (status == GDN2_OK && from != to && from < to + bytes && to < from + bytes)
+    status = gdn2_fail(GDN2_ERR_ARGUMENT, "y is %p, and it overlaps x at %p; it must be x itself or not overlap it", (void *)y,
+                       (const void *)x);
   if (status == GDN2_OK) status = gdn2_table_choose(GDN2_ISA_AUTO, &table);
   if (status != GDN2_OK) return status;
   (void)table->seed.sanitize((ptrdiff_t)n, (float)(config ? config->clip : chosen.clip), x, y);

@@ -3,6 +3,9 @@ foreach(name kernels values errors gradient)
   gdn2_test(test_seed_${name} ISA LIBS gdn2_test_support)
   target_sources(test_seed_${name} PRIVATE support/seed_case.c support/seed_model.c)
 endforeach()
+# Arguments, whatever the instruction set.
+gdn2_test(test_seed_overlap LIBS gdn2_test_support)
+target_sources(test_seed_overlap PRIVATE support/seed_functions.c)
 # It asks for more memory than there is; a sanitizer is to say so by NULL, as the C library does.
 foreach(isa generic avx2 avx512)
   if(TEST test_seed_errors/${isa})

@@ -1,5 +1,5 @@
-/* Outputs that lie in other tensors are refused, with a sentence that names both, and nothing is written; tensors that lie
- * between each other's rows, and states in place, are taken. */
+/* Outputs that lie in other tensors, or in what else a call reads, are refused, with a sentence that names both, and nothing is
+ * written; tensors that lie between each other's rows, and states in place, are taken. */
 #include "test.h"
 
 enum { B = 2, T = 3, H = 2, K = 4, V = 6, TOKENS = B * T * H, STATES = B * H * K * V, ROOM = 2 * STATES };
@@ -161,6 +161,111 @@ static void test_pairs(void **state) {
   }
 }
 
+/* Reversed in time, so that the first element is not the lowest. */
+static void test_reversed(void **state) {
+  (void)state;
+  for (int shift = 1 - TOKENS * V; shift < TOKENS * K; shift++) {
+    gdn2_forward_args f = forward();
+    f.o.data = place[KEY] + shift + (B * T - 1) * H * V;
+    memcpy(f.o.stride, (int64_t[]){-T * H * V, -H * V, V, 1}, sizeof f.o.stride);
+    REFUSED(gdn2_forward(&f), GDN2_ERR_ARGUMENT, "overlaps k at");
+  }
+}
+
+/* What a call reads besides tensors: offsets, slots, flags. */
+static void test_indices(void **state) {
+  (void)state;
+  int64_t *const offsets = (void *)place[LAST];
+  int32_t *const rows = (void *)place[DO];
+  const int64_t cuts[] = {0, 1, T};
+  memcpy(offsets, cuts, sizeof cuts);
+  rows[0] = 0, rows[1] = 1;
+  gdn2_forward_args f = forward();
+  f.problem.B = 1, f.problem.N = 2, f.problem.cu_seqlens = offsets, f.problem.cu_seqlens_type = GDN2_I64;
+  f.problem.h0.data = NULL, f.h_final.data = NULL;
+  f.o.data = place[LAST] + 5;
+#define SPOILED(call, words)                                                                                                     \
+  do {                                                                                                                           \
+    assert_int_equal(call, GDN2_ERR_ARGUMENT);                                                                                   \
+    if (!strstr(gdn2_last_error(), words)) fail_msg("%s: \"%s\"", words, gdn2_last_error());                                     \
+    assert_memory_equal(offsets, cuts, sizeof cuts);                                                                             \
+  } while (0)
+  SPOILED(gdn2_forward(&f), "overlaps cu_seqlens at");
+  f.o.data = place[LAST] + 6;
+  assert_int_equal(gdn2_forward(&f), GDN2_OK);
+  gdn2_backward_args b = backward();
+  b.problem = f.problem, b.dh0.data = NULL, b.d_o.data = NULL;
+  b.dq.data = place[LAST] + 5;
+  SPOILED(gdn2_backward(&b), "overlaps cu_seqlens at");
+  gdn2_step_args s = step();
+  s.slot = rows, s.o.data = place[DO] + 1;
+  SPOILED(gdn2_step(&s), "overlaps slot at");
+  s.slot = NULL, s.reset = (const uint8_t *)(rows + 1);
+  SPOILED(gdn2_step(&s), "overlaps reset at");
+  s.reset = NULL, s.accepted = rows, s.history_length = 1;
+  s.history.data = place[DK], s.o.data = place[DO] + 1, rows[1] = 0;
+  SPOILED(gdn2_step(&s), "overlaps accepted at");
+  gdn2_conv_forward_args c = conv();
+  c.problem.fresh = (const unsigned char *)(rows + 1), c.y.data = place[DO] + 1;
+  SPOILED(gdn2_conv_forward(&c), "overlaps fresh at");
+  c.problem.fresh = NULL, c.problem.slots = rows, c.problem.slot_count = B, rows[1] = 1;
+  SPOILED(gdn2_conv_forward(&c), "overlaps slots at");
+#undef SPOILED
+}
+
+/* The states on the way are an output of the forward and of a step, and an input of the backward. */
+static void test_states_on_the_way(void **state) {
+  (void)state;
+  static float long_tokens[4][64], kept[2 * 64];
+  gdn2_problem p = {.B = 1, .T = 16, .H = 1, .K = 4, .V = 4};
+  p.q.data = long_tokens[0], p.k.data = long_tokens[1], p.v.data = long_tokens[2];
+  gdn2_forward_args f = {
+      .struct_size = sizeof f, .problem = p, .o.data = kept, .snapshots.data = kept + 63, .snapshot_every = 16};
+  assert_int_equal(gdn2_forward(&f), GDN2_ERR_ARGUMENT);
+  assert_non_null(strstr(gdn2_last_error(), "snapshots: data is"));
+  f.snapshots.data = kept + 64;
+  assert_int_equal(gdn2_forward(&f), GDN2_OK);
+  gdn2_backward_args b = {.struct_size = sizeof b, .problem = p, .d_o.data = long_tokens[3], .snapshots.data = kept};
+  b.snapshot_every = 16, b.dq.data = kept + 15;
+  assert_int_equal(gdn2_backward(&b), GDN2_ERR_ARGUMENT);
+  assert_non_null(strstr(gdn2_last_error(), "overlaps snapshots at"));
+  b.dq.data = kept + 16;
+  assert_int_equal(gdn2_backward(&b), GDN2_OK);
+  gdn2_step_args s = step();
+  s.each.data = place[LAST] + STATES - 1;
+  REFUSED(gdn2_step(&s), GDN2_ERR_ARGUMENT, "overlaps to at");
+}
+
+/* The caller's workspace is written: it may lie in no tensor. */
+static void test_place_of_the_workspace(void **state) {
+  (void)state;
+  enum { BYTES = 1 << 20 };
+  static _Alignas(64) char space[BYTES];
+  gdn2_forward_args f = forward();
+  gdn2_backward_args b = backward();
+  gdn2_norm_backward_args n = norm_backward();
+  n.problem.z.data = NULL, n.dz.data = NULL;
+  f.exec.workspace = b.exec.workspace = n.exec.workspace = space;
+  f.exec.workspace_bytes = b.exec.workspace_bytes = n.exec.workspace_bytes = BYTES;
+  float *const inside = (void *)(space + 4);
+  memset(inside, 0, sizeof(float) * TOKENS * K);
+  f.problem.q.data = inside;
+  assert_int_equal(gdn2_forward(&f), GDN2_ERR_ARGUMENT);
+  assert_non_null(strstr(gdn2_last_error(), "exec.workspace: data is"));
+  assert_non_null(strstr(gdn2_last_error(), "overlaps q at"));
+  b.dq.data = inside;
+  assert_int_equal(gdn2_backward(&b), GDN2_ERR_ARGUMENT);
+  assert_non_null(strstr(gdn2_last_error(), "overlaps dq at"));
+  n.problem.x.data = inside;
+  assert_int_equal(gdn2_norm_backward(&n), GDN2_ERR_ARGUMENT);
+  assert_non_null(strstr(gdn2_last_error(), "overlaps x at"));
+  size_t needed = 0; /* what lies behind the part that the call uses is no business of it */
+  assert_int_equal(gdn2_forward_workspace(&f, &needed), GDN2_OK);
+  assert_true(needed + sizeof(float) * TOKENS * K < BYTES);
+  f.problem.q.data = space + needed;
+  assert_int_equal(gdn2_forward(&f), GDN2_OK);
+}
+
 /* In place means: at the same address, with the same layout. */
 static void test_almost_in_place(void **state) {
   (void)state;
@@ -249,10 +354,17 @@ static void test_empty(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test_setup(test_every_distance, set_up),  cmocka_unit_test_setup(test_pairs, set_up),
-      cmocka_unit_test_setup(test_almost_in_place, set_up), cmocka_unit_test_setup(test_in_place, set_up),
-      cmocka_unit_test_setup(test_interleaved, set_up),     cmocka_unit_test_setup(test_empty, set_up),
+      cmocka_unit_test_setup(test_every_distance, set_up),
+      cmocka_unit_test_setup(test_pairs, set_up),
+      cmocka_unit_test_setup(test_almost_in_place, set_up),
+      cmocka_unit_test_setup(test_in_place, set_up),
+      cmocka_unit_test_setup(test_interleaved, set_up),
+      cmocka_unit_test_setup(test_empty, set_up),
       cmocka_unit_test_setup(test_query, set_up),
+      cmocka_unit_test_setup(test_reversed, set_up),
+      cmocka_unit_test_setup(test_indices, set_up),
+      cmocka_unit_test_setup(test_states_on_the_way, set_up),
+      cmocka_unit_test_setup(test_place_of_the_workspace, set_up),
   };
   return TEST_RUN(tests);
 }

@@ -218,13 +218,18 @@ static void test_chunked_reference(void **unused) {
           "gradients->dk is NULL", NULL);
 }
 
-/* More memory than the machine has: a status, and nothing held. */
+/* More memory than there are addresses, 192 MiB of residuals for each of two million rows of one number: a status, and nothing
+ * held. */
 static void test_no_memory(void **unused) {
   (void)unused;
-  seed_case c;
-  seed_case_init(&c, 1, (const int64_t[]){1, 40, 2, 5, 3}, (gdn2_seed_config){16, 8, 4, 1e4, 1e-3}, 0.3);
-  c.call.L = (int64_t)1 << 46;
-  refused(gdn2_seed_forward(&c.call, &c.in, c.o, c.h_final, NULL), GDN2_ERR_MEMORY, "no memory", NULL);
+  enum { ROWS = 1 << 21 };
+  const gdn2_seed_config config = {4096, 64, 16, 1e4, 1e-3};
+  const gdn2_seed_call call = {
+      .struct_size = sizeof call, .B = ROWS, .L = 1, .H = 1, .K = 1, .V = 1, .config = &config, .exec.threads = 1};
+  const float *x = test_floats(ROWS);
+  float *o = test_floats(ROWS), *h_final = test_floats(ROWS);
+  const gdn2_seed_inputs in = {x, x, x, x, x, x, NULL};
+  refused(gdn2_seed_forward(&call, &in, o, h_final, NULL), GDN2_ERR_MEMORY, "no memory", NULL);
 }
 
 int main(void) {
