@@ -112,7 +112,8 @@ typedef void gdn2_seed_report_fn(void *context, const gdn2_seed_report *report);
 GDN2_API int gdn2_seed_diag_wanted(void);
 
 /* The line for a report (the seed's own for its two kinds), without a newline, cut to size bytes with the final 0; returns its
- * whole length. */
+ * whole length. text may be NULL where size is 0. -1, and a sentence in gdn2_last_error(), if a pointer is NULL that may not be.
+ */
 GDN2_API int gdn2_seed_report_text(const gdn2_seed_report *report, char *text, size_t size);
 
 /* ---- Values --------------------------------------------------------------------------------------------------------------- */
@@ -128,7 +129,7 @@ typedef struct gdn2_seed_call {
   size_t struct_size; /* sizeof(gdn2_seed_call) */
   int64_t B, L, H, K, V;
   const gdn2_seed_config *config; /* NULL: the default */
-  const double *scale;            /* factor on q; NULL: K^-1/2 */
+  const double *scale;            /* factor on q, finite; NULL: K^-1/2 */
   gdn2_exec exec;                 /* threads and isa; memory is allocated for the call, a workspace is not used */
   gdn2_seed_report_fn *report;    /* NULL: no diagnostics */
   void *report_context;

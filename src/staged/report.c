@@ -1,4 +1,5 @@
 #include "staged/report.h"
+#include "base/error.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,7 @@ int gdn2_seed_diag_wanted(void) {
   return value && strcmp(value, "1") == 0;
 }
 
-int gdn2_seed_report_text(const gdn2_seed_report *r, char *text, size_t size) {
+static int write_text(const gdn2_seed_report *r, char *text, size_t size) {
   const double most = (double)r->max_abs;
   if (r->nonfinite > 0)
     return snprintf(text, size, "[GDN2-FWD-DIAG] non-finite at %s:%s: n_nonfinite=%lld max_abs_finite=%.3e", r->tag, r->stage,
@@ -29,4 +30,15 @@ int gdn2_seed_report_text(const gdn2_seed_report *r, char *text, size_t size) {
                     most);
   return snprintf(text, size, "[GDN2-FWD-DIAG] clipped at %s:%s: n_replaced=%lld max_abs=%.3e", r->tag, r->stage,
                   (long long)r->replaced, most);
+}
+
+int gdn2_seed_report_text(const gdn2_seed_report *report, char *text, size_t size) {
+  const char *missing = !report             ? "report is NULL; it must point to a gdn2_seed_report"
+                        : !report->tag      ? "report->tag is NULL; it must point to a text"
+                        : !report->stage    ? "report->stage is NULL; it must point to a text"
+                        : !text && size > 0 ? "text is NULL; where size is not 0 it must point to so many bytes"
+                                            : NULL;
+  if (!missing) return write_text(report, text, size);
+  (void)gdn2_fail(GDN2_ERR_ARGUMENT, "%s", missing);
+  return -1;
 }
