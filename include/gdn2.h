@@ -168,7 +168,7 @@ typedef struct gdn2_problem {
   gdn2_input b;        /* [B, T, Hb, K] or per head, erase gate or raw (see erase); absent: 0, nothing is erased */
   gdn2_input w;        /* [B, T, HV, V] or per head, write gate or raw (see write); absent: 1 */
   gdn2_input h0;       /* [N, HV, K, V] initial state, float32; absent: zeros */
-  const double *scale; /* factor on q; NULL: K^-1/2 */
+  const double *scale; /* factor on q, finite; NULL: K^-1/2 */
   /* Grouped value heads */
   int64_t HV; /* value heads, a multiple of H; 0: H */
   gdn2_head_map map;
@@ -180,9 +180,9 @@ typedef struct gdn2_problem {
   int64_t N;
   /* Inputs finished by the library */
   gdn2_decay decay;
-  gdn2_input A_log;       /* [1, 1, Hg, 1] float32, for GDN2_DECAY_SOFTPLUS and _BOUNDED */
-  gdn2_input dt_bias;     /* [1, 1, Hg, K] or per head, float32; absent: 0 */
-  double lower_bound;     /* for GDN2_DECAY_BOUNDED: the strongest log-decay, below 0 */
+  gdn2_input A_log;       /* [1, 1, Hg, 1] float32, for GDN2_DECAY_SOFTPLUS and _BOUNDED; else it must be absent */
+  gdn2_input dt_bias;     /* [1, 1, Hg, K] or per head, float32, the same; absent: 0 */
+  double lower_bound;     /* for GDN2_DECAY_BOUNDED: the strongest log-decay, below 0 and finite; else it must be 0 */
   gdn2_gate erase, write; /* erase: any; write: given or sigmoid */
   int qk_l2norm;          /* 1: q and k are divided by sqrt(sum of squares + 1e-6) */
 } gdn2_problem;

@@ -100,7 +100,7 @@ typedef struct gdn2_norm_problem {
   gdn2_input weight;  /* [1, 1, 1, D]; absent: 1 */
   gdn2_norm_gate gate;
   int plus_one; /* 1: 1 + weight takes the place of weight */
-  double eps;   /* 0: 1e-6 */
+  double eps;   /* finite, not negative; 0: 1e-6 */
 } gdn2_norm_problem;
 
 typedef struct gdn2_norm_forward_args {

@@ -5,6 +5,7 @@ _tensors.py).
 """
 
 import ctypes
+import math
 import operator
 from typing import NamedTuple
 
@@ -85,6 +86,14 @@ def whole(name, value, bits=64):
         raise TypeError(f"{name} is {value!r}; it must be a whole number") from None
     if number >> (bits - 1) not in (0, -1):
         raise ValueError(f"{name} is {number}; it must be below 2^{bits - 1}")
+    return number
+
+
+def finite(name, value, wide=False):
+    """A finite number of the arithmetic, float32 or float64; the library's sentence, where its call comes later or elsewhere."""
+    number = float(value)
+    if not math.isfinite(number if wide else ctypes.c_float(number).value):
+        raise ValueError(f"{name} is {number:g}; it must be finite as a {'float64' if wide else 'float32'}")
     return number
 
 

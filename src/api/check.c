@@ -1,5 +1,6 @@
 #include "api/check.h"
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -16,6 +17,11 @@ gdn2_status gdn2_check_range(const char *name, int64_t value, int64_t low, int64
 gdn2_status gdn2_check_flag(const char *name, int value, int most) {
   if (value >= 0 && value <= most) return GDN2_OK;
   return gdn2_fail(GDN2_ERR_ARGUMENT, "%s is %d; it must be from 0 to %d", name, value, most);
+}
+
+gdn2_status gdn2_check_finite(const char *name, double value, int f64) {
+  if (f64 ? isfinite(value) : isfinite((float)value)) return GDN2_OK;
+  return gdn2_fail(GDN2_ERR_ARGUMENT, "%s is %g; it must be finite as a %s", name, value, f64 ? "float64" : "float32");
 }
 
 enum { MOST_AXES = 5 };

@@ -12,6 +12,9 @@ gdn2_status gdn2_check_range(const char *name, int64_t value, int64_t low, int64
 /* An option, not a size: fails unless 0 <= value <= most. */
 gdn2_status gdn2_check_flag(const char *name, int value, int most);
 
+/* A number of the call, in whose arithmetic it must be finite: float32, or float64. */
+gdn2_status gdn2_check_finite(const char *name, double value, int f64);
+
 /* What a tensor must be. size: its axes. */
 typedef struct gdn2_expect {
   const char *name;

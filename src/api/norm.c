@@ -1,7 +1,6 @@
 #include "drive/norm.h"
 #include "api/layer.h"
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 
 #define DEFAULT_EPS 1e-6
@@ -16,8 +15,9 @@ static gdn2_expect weight(const gdn2_norm_call *call, const char *name) {
 static gdn2_status check_options(const gdn2_norm_problem *p) {
   if (p->gate != GDN2_NORM_SILU && p->gate != GDN2_NORM_SIGMOID)
     return gdn2_fail(GDN2_ERR_ARGUMENT, "gate is %d; it must be GDN2_NORM_SILU (0) or GDN2_NORM_SIGMOID (1)", (int)p->gate);
-  if (!(p->eps >= 0) || isinf(p->eps))
-    return gdn2_fail(GDN2_ERR_ARGUMENT, "eps is %g; it must be finite and not negative", p->eps);
+  if (p->eps < 0) return gdn2_fail(GDN2_ERR_ARGUMENT, "eps is %g; it must be finite and not negative", p->eps);
+  const gdn2_status status = gdn2_check_finite("eps", p->eps, p->x.dtype == GDN2_F64);
+  if (status != GDN2_OK) return status;
   return gdn2_check_flag("plus_one", p->plus_one, 1);
 }
 

@@ -17,6 +17,17 @@ gdn2_status gdn2_check_heads(const gdn2_problem *p, gdn2_call *call) {
   return GDN2_OK;
 }
 
+/* What only a raw decay has. */
+static gdn2_status check_parameters_absent(const gdn2_problem *p) {
+  const char *name = p->A_log.data ? "A_log" : p->dt_bias.data ? "dt_bias" : NULL;
+  if (p->decay == GDN2_DECAY_LOG && name)
+    return gdn2_fail(GDN2_ERR_ARGUMENT, "%s is given; it must be absent where decay is GDN2_DECAY_LOG (0)", name);
+  if (p->decay != GDN2_DECAY_BOUNDED && p->lower_bound != 0)
+    return gdn2_fail(GDN2_ERR_ARGUMENT, "lower_bound is %g; it must be 0 where decay is not GDN2_DECAY_BOUNDED (2)",
+                     p->lower_bound);
+  return GDN2_OK;
+}
+
 /* cu_seqlens starts at 0, never falls and ends within the T tokens. */
 static gdn2_status check_offsets(const gdn2_call *call) {
   int64_t before = 0;
@@ -56,6 +67,7 @@ gdn2_status gdn2_check_gates(const gdn2_problem *p, gdn2_places *places, gdn2_ca
   if (status == GDN2_OK) status = gdn2_check_flag("erase", (int)p->erase, GDN2_GATE_TWO_SIGMOID);
   if (status == GDN2_OK) status = gdn2_check_flag("write", (int)p->write, GDN2_GATE_SIGMOID);
   if (status == GDN2_OK) status = gdn2_check_flag("qk_l2norm", p->qk_l2norm, 1);
+  if (status == GDN2_OK) status = check_parameters_absent(p);
   if (status != GDN2_OK) return status;
   call->decay = p->decay;
   call->erase = p->erase;

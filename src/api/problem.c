@@ -83,7 +83,8 @@ gdn2_status gdn2_check_problem(const gdn2_problem *problem, const gdn2_exec *exe
   *call = (gdn2_call){.B = problem->B, .T = problem->T, .H = problem->H, .K = problem->K, .V = problem->V};
   call->f64 = problem->q.dtype == GDN2_F64;
   call->scale = problem->scale ? *problem->scale : 1.0 / sqrt((double)problem->K);
-  status = gdn2_check_heads(problem, call);
+  status = gdn2_check_finite("scale", call->scale, call->f64);
+  if (status == GDN2_OK) status = gdn2_check_heads(problem, call);
   if (status == GDN2_OK) status = gdn2_check_sequences(problem, places, call);
   if (status == GDN2_OK) status = check_product(problem, call);
   if (status == GDN2_OK) status = gdn2_check_gates(problem, places, call);

@@ -62,8 +62,14 @@ static gdn2_status check_sizes(const gdn2_seed_call *call) {
   return GDN2_OK;
 }
 
+static gdn2_status check_scale(const gdn2_seed_call *call) {
+  if (!call->scale || isfinite((float)*call->scale)) return GDN2_OK;
+  return gdn2_fail(GDN2_ERR_ARGUMENT, "call->scale is %g; it must be finite as a float32", *call->scale);
+}
+
 static gdn2_status set_sizes(gdn2_seed_frame *frame, const gdn2_seed_call *call) {
-  const gdn2_status status = check_sizes(call);
+  gdn2_status status = check_sizes(call);
+  if (status == GDN2_OK) status = check_scale(call);
   if (status != GDN2_OK) return status;
   const int64_t C = frame->config.bt, widest = C > GDN2_MAX_DIM ? C : GDN2_MAX_DIM;
   frame->B = call->B, frame->L = call->L, frame->H = call->H;

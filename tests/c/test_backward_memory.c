@@ -96,11 +96,14 @@ static void test_refused(void **state) {
   assert_int_equal(gdn2_backward_workspace(&endless, &bytes), GDN2_ERR_MEMORY);
   assert_true(bytes == 77 && strstr(gdn2_last_error(), "checkpoint_every is 1"));
   call = gradient_call_new(&x, GDN2_F32, &width_contiguous);
+  const gdn2_problem raw = call.args.problem;
   call.args.problem.decay = GDN2_DECAY_LOG;
+  call.args.problem.lower_bound = 0;
+  call.args.problem.A_log.data = call.args.problem.dt_bias.data = NULL;
   expect_refused(&call, "dA_log is given");
   call.args.dA_log.data = NULL;
   expect_refused(&call, "ddt_bias is given");
-  call.args.problem.decay = GDN2_DECAY_SOFTPLUS;
+  call.args.problem = raw;
   call.args.ddt_bias.dtype = GDN2_BF16;
   assert_int_equal(gdn2_backward(&call.args), GDN2_ERR_DTYPE);
   call.args.ddt_bias.dtype = GDN2_F32;

@@ -184,6 +184,8 @@ static void test_parameters_of_finished_decays(void **state) {
   for (int which = W_A; which <= W_DT; which++) {
     fresh(GDN2_F64);
     call.backward.problem.decay = GDN2_DECAY_LOG;
+    call.backward.problem.lower_bound = 0;
+    call.backward.problem.A_log.data = call.backward.problem.dt_bias.data = NULL;
     gradient_of(&call.backward, which == W_A ? W_DT : W_A)->data = NULL;
     backward_refused(GDN2_ERR_ARGUMENT, gradient_names[which], "GDN2_DECAY_LOG");
   }

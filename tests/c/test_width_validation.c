@@ -192,22 +192,33 @@ static void test_lower_bound(void **state) {
     p->lower_bound = wrong[n];
     refused(GDN2_ERR_ARGUMENT, "lower_bound");
   }
+  const double beside[] = {5, -5, 1e-300, NAN, INFINITY};
+  for (int n = 0; n < 5; n++) {
+    p->decay = GDN2_DECAY_SOFTPLUS;
+    p->lower_bound = beside[n];
+    refused(GDN2_ERR_ARGUMENT, "lower_bound");
+  }
   p->decay = GDN2_DECAY_SOFTPLUS;
-  p->lower_bound = 5;
+  p->lower_bound = 0;
   accepted();
+}
+
+static void set_decay(gdn2_decay decay) {
+  p->decay = decay;
+  if (decay != GDN2_DECAY_BOUNDED) p->lower_bound = 0;
 }
 
 /* A form that needs a tensor does not make do without it; a finished gate does. */
 static void test_missing(void **state) {
   (void)state;
   for (int form = GDN2_DECAY_SOFTPLUS; form <= GDN2_DECAY_BOUNDED; form++) {
-    p->decay = (gdn2_decay)form;
+    set_decay((gdn2_decay)form);
     p->A_log.data = NULL;
     refused(GDN2_ERR_ARGUMENT, "A_log");
-    p->decay = (gdn2_decay)form;
+    set_decay((gdn2_decay)form);
     p->g.data = NULL;
     refused(GDN2_ERR_ARGUMENT, "g");
-    p->decay = (gdn2_decay)form;
+    set_decay((gdn2_decay)form);
     p->dt_bias.data = NULL;
     accepted();
   }
@@ -218,7 +229,7 @@ static void test_missing(void **state) {
   }
   p->w.data = NULL;
   refused(GDN2_ERR_ARGUMENT, "w");
-  p->decay = GDN2_DECAY_LOG;
+  set_decay(GDN2_DECAY_LOG);
   p->erase = p->write = GDN2_GATE_GIVEN;
   p->g.data = p->b.data = p->w.data = p->A_log.data = p->dt_bias.data = p->h0.data = NULL;
   accepted();

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
+from gdn2._problem import finite
 from gdn2.jax import _handlers
 
 RESIDUALS = ("Aqk", "Akk", "A", "h_pre_all", "v_new_all", "w_pseudo", "u", "kg", "qg", "gc_last")
@@ -65,7 +66,7 @@ def run(kernel: str, config, sizes: Sizes, scale: float, arguments, results):
     made = [_handlers.result(arguments[0], known[kind]) for kind in results]
     limits = dict(bt=config.bt, bc=config.bc, mb=config.mb, clip=float(config.clip), wy_eps=float(config.wy_eps))
     dims = dict(L=sizes.L, H=sizes.H, K=sizes.K, V=sizes.V)
-    return _handlers.call("gdn2_seed", made, arguments, "broadcast_all", kernel=kernel, scale=float(scale), **limits, **dims)
+    return _handlers.call("gdn2_seed", made, arguments, "broadcast_all", kernel=kernel, scale=finite("scale", scale), **limits, **dims)
 
 
 def no_state(sizes: Sizes):

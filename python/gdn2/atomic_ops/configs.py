@@ -42,6 +42,8 @@ class KernelConfig:
             raise ValueError(f"bc={self.bc} is not a multiple of mb={self.mb}: it must be divisible by it")
         if not 0.0 <= self.wy_eps < 1.0:
             raise ValueError(f"wy_eps={self.wy_eps} is out of range: it must be in [0, 1)")
+        if not self.clip >= 0.0:
+            raise ValueError(f"clip={self.clip} is out of range: it must be 0 or more")
 
 
 KAGGLE_SMALL = KernelConfig(bt=128, bc=64, mb=16, clip=1e4, wy_eps=1e-3)

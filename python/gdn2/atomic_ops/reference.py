@@ -37,6 +37,8 @@ def gdn2_chunked_wy_reference(q, k, v, g, b, w, scale, chunk_size, h0=None, wy_e
     """
     if q.shape[1] % chunk_size != 0:
         raise ValueError(f"q has seq_len={q.shape[1]}: it must be divisible by chunk_size={chunk_size}")
+    if not 0.0 <= wy_eps < 1.0:
+        raise ValueError(f"wy_eps is {wy_eps:g}; it must be in [0, 1)")
     if isinstance(scale, jax.core.Tracer):
         q, scale = q * scale, 1.0
     sizes = _kernels.Sizes.of_tokens(q, v)

@@ -2,6 +2,8 @@
 
 import jax.numpy as jnp
 
+from gdn2._problem import finite
+
 FLOATS = ("float32", "bfloat16", "float16", "float64")
 
 
@@ -99,4 +101,4 @@ def positive(name, value):
 
 def scale_of(scale, q):
     """A number: it is part of the compiled call."""
-    return q.shape[3] ** -0.5 if scale is None else float(scale)
+    return q.shape[3] ** -0.5 if scale is None else finite("scale", scale, q.dtype == jnp.float64)

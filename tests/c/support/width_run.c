@@ -37,7 +37,8 @@ static void *offsets_of(const width_case *c) {
 static gdn2_problem problem_of(const width_case *c, const width_call *call) {
   gdn2_problem p = {.B = c->B, .T = c->T, .H = c->H, .K = c->K, .V = c->V, .scale = c->scale};
   gdn2_input *const inputs[W_INPUTS] = {&p.q, &p.k, &p.v, &p.g, &p.b, &p.w, &p.h0, &p.A_log, &p.dt_bias};
-  for (int i = 0; i < W_INPUTS; i++)
+  const int count = c->decay == GDN2_DECAY_LOG ? W_A : W_INPUTS; /* parameters are those of a raw decay */
+  for (int i = 0; i < count; i++)
     if (c->in[i]) *inputs[i] = width_input(&call->in[i]);
   p.HV = c->HV;
   p.map = c->map;
@@ -47,7 +48,7 @@ static gdn2_problem problem_of(const width_case *c, const width_call *call) {
   p.cu_seqlens_type = c->cu_type;
   p.N = c->cu ? c->N : 0;
   p.decay = c->decay;
-  p.lower_bound = c->lower_bound;
+  p.lower_bound = c->decay == GDN2_DECAY_BOUNDED ? c->lower_bound : 0;
   p.erase = c->erase;
   p.write = c->write;
   p.qk_l2norm = c->l2norm;
