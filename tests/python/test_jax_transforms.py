@@ -11,6 +11,8 @@ import numpy as np  # noqa: E402
 import token_loop  # noqa: E402
 from jax.sharding import AxisType, PartitionSpec  # noqa: E402
 
+import gdn2  # noqa: E402
+
 NAMES = ("q", "k", "v", "g", "b", "w", "h0")
 
 
@@ -154,6 +156,61 @@ def test_donated_buffers(case):
     whole = jax.jit(lambda state, x: support.chunk(x | dict(h0=state)), donate_argnums=0)
     assert_same(whole(state, x), support.chunk(x))
     assert state.is_deleted()
+
+
+def test_scan_of_steps_on_a_donated_state():
+    """A hundred steps: the same bits donated or not, those of the library, and a state that is not donated stays as it is."""
+    x, _ = support.sample(T=100)
+    names = support.names("gdn2")
+
+    def decode(state, tokens):
+        def step(state, token):
+            o, state = support.STEPS["gdn2"](*token, state)
+            return state, o
+
+        state, o = jax.lax.scan(step, state, tokens)
+        return o, state
+
+    tokens, state = [jnp.moveaxis(x[name], 1, 0) for name in names], jnp.array(x["h0"])
+    kept = jax.jit(decode)(state, tokens)
+    assert_same(state, x["h0"])
+    donated = jax.jit(decode, donate_argnums=0)(state, tokens)
+    assert state.is_deleted()
+    assert_same(donated, kept)
+    state = np.array(x["h0"])
+    for t in range(100):
+        o, state = gdn2.step(*(np.asarray(x[name][:, t : t + 1]) for name in names), state=state)
+        np.testing.assert_array_equal(kept[0][t], o[:, 0])
+    np.testing.assert_array_equal(kept[1], state)
+    assert np.abs(state).max() > 0.1
+
+
+def test_states_that_fade_away():
+    """Through the subnormal numbers, whatever floating-point mode XLA gives its threads: as in NumPy's, but for those numbers."""
+    r = np.random.default_rng(5)
+    q, k, v = (r.normal(size=(1, 2, n)).astype(np.float32) for n in (5, 5, 7))
+    g, off, one = np.full_like(k, -1), np.zeros_like(k), np.ones_like(v)
+    first = gdn2.step(*(y[:, None] for y in (q, k, v, g, off, one)))[1]
+    nothing = [*(y[:, None] for y in (q, k, np.zeros_like(v), g, off)), np.zeros_like(v)[:, None]]
+
+    @jax.jit
+    def fade(state):
+        def step(state, _):
+            o, state = support.STEPS["gdn2"](*(jnp.asarray(y[:, 0]) for y in nothing), state)
+            return state, (o, state)
+
+        return jax.lax.scan(step, state, length=200)[1]
+
+    outputs, states = (np.asarray(y, np.float64) for y in fade(jnp.asarray(first)))
+    state, wanted = first.copy(), first.astype(np.float64)
+    passed = 0
+    for t in range(200):
+        o, state = gdn2.step(*nothing, state=state)
+        wanted = wanted * np.exp(-1.0)
+        assert np.abs(states[t] - state).max() <= 1e-37 and np.abs(outputs[t] - o[:, 0]).max() <= 1e-37
+        assert np.abs(states[t] - wanted).max() <= 1e-5 * np.abs(wanted).max() + 1e-37
+        passed += 0 < np.abs(wanted).max() < 1.2e-38
+    assert passed > 10 and np.abs(first).max() > 0.1
 
 
 def test_vmap_over_steps(case):

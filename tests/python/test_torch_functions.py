@@ -3,6 +3,7 @@
 import os
 
 import pytest
+import token_loop
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (tests/python/requirements-alone.txt)")
 
@@ -65,6 +66,26 @@ def test_raw_gates_in_float64(x, bound):
     o, _ = gt.chunk_kda(**y, **gates, A_log=A_log, dt_bias=dt_bias)
     assert o.dtype == torch.float64 and expected.abs().max() > 0.1
     assert (o - expected).abs().max() < 1e-13
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+def test_rates_stay_wide(autocast):
+    """ln 16 is 2.7726; in bfloat16 it would be 2.7656, a decay that is slower by 0.7 %, which long sequences add up."""
+    sample = {name: torch.from_numpy(value) for name, value in token_loop.sample("kda", B=1, T=400).items()}
+    narrow = {name: sample[name].bfloat16() for name in ("q", "k", "v", "beta")}
+    raw, A_log = (sample["g"] - 9).bfloat16(), torch.full((3,), 2.7726)
+    states = []
+    for rate in (A_log, A_log.bfloat16().float()):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+            rest = dict(use_gate_in_kernel=True, A_log=rate, output_final_state=True)
+            o, h_final = gt.chunk_kda(**narrow, g=raw, **rest)
+        assert o.dtype == torch.bfloat16 and h_final.dtype == torch.float32
+        states.append(h_final)
+    x = {name: value.double().numpy() for name, value in narrow.items()}
+    x["g"] = (-A_log.double().exp()[0] * torch.nn.functional.softplus(raw.double())).numpy()
+    wanted = torch.from_numpy(token_loop.forward(x, "kda")[0]["h_final"])
+    errors = [((h - wanted).norm() / wanted.norm()).item() for h in states]
+    assert wanted.norm() > 1 and errors[0] < 2e-6 and errors[1] > 1e-4
 
 
 REFUSED = {

@@ -230,6 +230,27 @@ def _in_child(queue):
     queue.put(forward(*arguments(x))[0].sum().item())
 
 
+class Rows(torch.utils.data.Dataset):
+    """Each row is made by a call of the library, in a process that was forked after such calls."""
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, i):
+        x, _ = tensors("kda", seed=i)
+        torch.set_num_threads(2)
+        return forward(*arguments(x))[0]
+
+
+def test_workers_of_a_data_loader():
+    torch.set_num_threads(2)
+    wanted = torch.stack([Rows()[i] for i in range(4)])
+    loader = torch.utils.data.DataLoader(Rows(), batch_size=4, num_workers=2, multiprocessing_context="fork", timeout=60)
+    (made,) = loader
+    torch.set_num_threads(1)
+    assert torch.equal(made, wanted) and made.abs().max() > 0.1
+
+
 def test_after_fork():
     torch.set_num_threads(2)
     x, _ = tensors("kda")
