@@ -173,8 +173,7 @@ def _rows(x):
 
 def indices(x, name, keep):
     """A vector of int32 or int64: its address, its type and its length."""
-    if not isinstance(x, np.ndarray) or x.ndim != 1:
-        raise ValueError(f"{name} is {x!r:.60}; it must be an array of one axis")
+    array(x, name, 1)
     kind = INDEX_TYPES.get(x.dtype.name)
     if kind is None or not x.dtype.isnative:
         raise TypeError(f"{name} has element type {x.dtype}; it must be int32 or int64")
@@ -186,8 +185,7 @@ def indices(x, name, keep):
 
 def flags(x, name, keep):
     """A vector of bool or uint8: its address and its length."""
-    if not isinstance(x, np.ndarray) or x.ndim != 1:
-        raise ValueError(f"{name} is {x!r:.60}; it must be an array of one axis")
+    array(x, name, 1)
     if x.dtype not in (np.bool_, np.uint8):
         raise TypeError(f"{name} has element type {x.dtype}; it must be bool or uint8")
     x = np.ascontiguousarray(x)

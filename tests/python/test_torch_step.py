@@ -53,6 +53,28 @@ def test_against_whole_sequences(x):
         gt.step(**dict(x, q=x["q"].requires_grad_()), state=state)
 
 
+@pytest.mark.parametrize("rule", token_loop.RULES)
+def test_float64(rule):
+    """Against the float64 token loop: in pieces, the state in place and from one place to another; far beyond float32."""
+    sample = token_loop.sample(rule)
+    x = {name: torch.from_numpy(sample[name]).double() for name in ("q", "k", "v", *token_loop.RULES[rule])}
+    state = torch.from_numpy(sample["h0"]).double()
+    start, parts = state.clone(), []
+    for a, b in ((0, 1), (1, 2), (2, 30)):
+        parts.append(gt.step(**{name: value[:, a:b] for name, value in x.items()}, state=state))
+    last, each = torch.zeros_like(state), torch.zeros(2, 7, 3, 5, 7, dtype=torch.float64)
+    parts.append(gt.step(**{name: value[:, 30:] for name, value in x.items()}, state=state, state_out=last, each=each))
+    o, wanted = torch.cat(parts, dim=1), token_loop.forward(sample, rule)[0]
+    assert o.dtype == torch.float64 and torch.equal(each[:, -1], last) and not torch.equal(state, start)
+    for made, name in ((o, "o"), (last, "h_final")):
+        error = np.abs(made.numpy() - wanted[name]).max()
+        assert error < 1e-13 < 1e-9 < np.abs(made.float().double().numpy() - wanted[name]).max() and np.abs(wanted[name]).max() > 0.1
+    with pytest.raises(TypeError, match="from: dtype is 0; it must be GDN2_F64"):
+        gt.step(**x, state=start.float())
+    with pytest.raises(TypeError, match="v: dtype is 0; it must be GDN2_F64"):
+        gt.step(**dict(x, v=x["v"].float()), state=start)
+
+
 def test_slots_of_a_pool_of_any_strides(x):
     x = {name: torch.from_numpy(x[name]) for name in TOKENS}
     pool = torch.randn(5, 7, 3, 5).transpose(1, 3).transpose(1, 2)

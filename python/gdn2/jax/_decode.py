@@ -53,6 +53,7 @@ def kda_decode_step(
 ) -> Step:
     """One token of Kimi Delta Attention: g per key channel; beta per head, [B, H or HV] or with a last axis of 1. The rest as in
     gdn2_decode_step."""
+    beta = _inputs.plain("beta", beta)
     return _step(q, k, v, g, beta, beta, state, reset, scale, qk_l2norm, state_dtype)
 
 
@@ -62,6 +63,7 @@ def gdn_decode_step(
 ) -> Step:
     """One token of Gated DeltaNet: g and beta per head, [B, H or HV] or with a last axis of 1. The rest as in
     gdn2_decode_step."""
+    beta = _inputs.plain("beta", beta)
     return _step(q, k, v, g, beta, beta, state, reset, scale, qk_l2norm, state_dtype)
 
 
@@ -78,16 +80,18 @@ def delta_rule_decode_step(
     reset: Reset = None, scale: float | None = None, qk_l2norm: bool = False, state_dtype: StateType = None,
 ) -> Step:
     """One token of DeltaNet: beta per head, [B, H or HV] or with a last axis of 1. The rest as in gdn2_decode_step."""
+    beta = _inputs.plain("beta", beta)
     return _step(q, k, v, None, beta, beta, state, reset, scale, qk_l2norm, state_dtype)
 # fmt: on
 
 
 def _step(q, k, v, g, b, w, state, reset, scale, qk_l2norm, state_dtype):
-    q = jnp.asarray(q)
+    q = _inputs.plain("q", q)
     if q.ndim not in (3, 4) or (q.ndim == 4 and q.shape[1] != 1):
         raise ValueError(f"q has shape {q.shape}; it must be [B, H, K] or [B, 1, H, K]")
     timed = q.ndim == 4
-    tokens = [x if timed or x is None else jnp.expand_dims(jnp.asarray(x), 1) for x in (q, k, v, g, b, w)]
+    named = [(name, x if x is None else _inputs.plain(name, x)) for name, x in zip("qkvgbw", (q, k, v, g, b, w))]
+    tokens = [x if timed or x is None else jnp.expand_dims(x, 1) for _, x in named]
     q, k, v = _inputs.queries(*tokens[:3])
     tensors = dict(q=q, k=k, v=v)
     for name, x, check in zip("gbw", tokens[3:], (_inputs.key_gate, _inputs.key_gate, _inputs.value_gate)):
@@ -95,7 +99,7 @@ def _step(q, k, v, g, b, w, state, reset, scale, qk_l2norm, state_dtype):
             tensors[name] = check(name, x, q, v)
     tensors["h0"] = _inputs.shaped_state("state", state, q.shape[0], q, v)
     if reset is not None:
-        reset = _inputs.shaped("reset", jnp.asarray(reset, bool), (), (q.shape[0],))
+        reset = _inputs.shaped("reset", _inputs.plain("reset", reset).astype(bool), (), (q.shape[0],))
         tensors["reset"] = jnp.broadcast_to(reset, q.shape[:1])
     options = _rule.Options(_inputs.scale_of(scale, q), bool(qk_l2norm), final=True)
     kept = _inputs.array("state_dtype", jnp.zeros((), state_dtype or _inputs.state_type(q))).dtype

@@ -7,9 +7,17 @@ from gdn2._problem import finite
 FLOATS = ("float32", "bfloat16", "float16", "float64")
 
 
+def plain(name, x):
+    """x as an array."""
+    try:
+        return jnp.asarray(x)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} is of type {type(x).__name__}; it must be an array") from None
+
+
 def array(name, x):
     """x as a floating-point array."""
-    x = jnp.asarray(x)
+    x = plain(name, x)
     if x.dtype.name not in FLOATS:
         raise TypeError(f"{name} has dtype {x.dtype.name}; it must be one of {', '.join(FLOATS)}")
     return x
@@ -23,7 +31,7 @@ def shaped(name, x, *shapes):
 
 
 def integers(name, x):
-    x = jnp.asarray(x)
+    x = plain(name, x)
     if not jnp.issubdtype(x.dtype, jnp.integer):
         raise TypeError(f"{name} has dtype {x.dtype.name}; it must be an integer type")
     return x

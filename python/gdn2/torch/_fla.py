@@ -7,6 +7,7 @@ from torch import Tensor
 
 from gdn2._problem import Options
 from gdn2.torch._ops import rule, state_type
+from gdn2.torch._tensors import allow, require
 
 Result = tuple[Tensor, Tensor | None]
 _CHUNKS = (16, 32, 64)
@@ -82,6 +83,8 @@ def _call(
 
 def _delta(q, k, v, g, beta, scale, l2norm, gate, sigmoid, negative, **rest) -> Result:
     """A rule with beta; gate: (use_gate_in_kernel, A_log, dt_bias, lower_bound)."""
+    require(q=q, k=k, v=v, beta=beta)
+    allow(g=g, initial_state=rest["h0"], cu_seqlens=rest["cu"], A_log=gate[1], dt_bias=gate[2])
     heads, channels, wide = v.shape[2], g.shape[3] if g is not None and g.dim() == 4 else 1, state_type(q)
     decay, A_log, dt_bias, bound = _decay(gate[0], g, *gate[1:], heads, channels, wide)
     beta, kind = _beta(_per_head("beta", beta), sigmoid, negative, wide)
@@ -143,6 +146,8 @@ def chunk_gdn2(
     _refuse(return_intermediate_states=return_intermediate_states, cp_context=cp_context)
     _chunk(chunk_size)
     v_first = _layout(state_v_first, transpose_state_layout)
+    require(q=q, k=k, v=v)
+    allow(g=g, b=b, w=w, initial_state=initial_state, cu_seqlens=cu_seqlens, A_log=A_log, dt_bias=dt_bias)
     parameters = (A_log, dt_bias, lower_bound)
     decay, A_log, dt_bias, bound = _decay(use_gate_in_kernel, g, *parameters, v.shape[2], q.shape[3], state_type(q))
     return _call(

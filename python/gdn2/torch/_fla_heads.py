@@ -5,6 +5,7 @@ from torch import Tensor
 
 from gdn2._problem import Options
 from gdn2.torch._fla import Result, _call, _chunk, _delta, _layout, _refuse
+from gdn2.torch._tensors import allow, require
 
 
 def chunk_gated_delta_rule(
@@ -41,6 +42,7 @@ def chunk_gated_delta_rule(
     """
     _refuse(cp_context=cp_context)
     _chunk(chunk_size)
+    require(g=g)
     if g.dim() != 3:
         raise ValueError(f"g has shape {tuple(g.shape)}; it must be [B, T, HV]")
     v_first = _layout(state_v_first, transpose_state_layout)
@@ -82,6 +84,8 @@ def fused_recurrent_gated_delta_rule(
         beta: None: 1.
     """
     _refuse(gv=gv)
+    require(v=v)
+    allow(g=g, gk=gk)
     if g is not None and g.dim() != 3:
         raise ValueError(f"g has shape {tuple(g.shape)}; it must be [B, T, HV]")
     if gk is not None:
@@ -114,6 +118,7 @@ def chunk_delta_rule(
 ) -> Result:
     """DeltaNet: S <- (I - beta k k^T) S + beta k v^T, o = S^T (scale q). Arguments as chunk_gated_delta_rule; float32 is fine."""
     _chunk(chunk_size)
+    require(beta=beta)
     return fused_recurrent_delta_rule(
         q, k, v, beta, scale, initial_state, output_final_state, use_qk_l2norm_in_kernel, cu_seqlens
     )
@@ -131,6 +136,7 @@ def fused_recurrent_delta_rule(
     cu_seqlens: Tensor | None = None,
 ) -> Result:
     """As chunk_delta_rule. beta: None: 1."""
+    require(v=v)
     if beta is None:
         beta = torch.ones(v.shape[:3], dtype=v.dtype)
     return _delta(
@@ -155,6 +161,8 @@ def chunk_gla(
 
     g [B, T, H, K]; other arguments as chunk_gated_delta_rule.
     """
+    require(q=q, k=k, v=v)
+    allow(g=g, initial_state=initial_state, cu_seqlens=cu_seqlens)
     return _call(
         *(q, k, v, g),
         options=Options(scale),
@@ -187,6 +195,8 @@ def fused_recurrent_gla(
     _refuse(gv=gv)
     if reverse and cu_seqlens is not None:
         raise NotImplementedError("reverse together with cu_seqlens is not supported by gdn2; leave one of them out")
+    require(q=q, k=k, v=v)
+    allow(gk=gk)
     if reverse:
         q, k, v, gk = (None if x is None else x.flip(1) for x in (q, k, v, gk))
     v_first = _layout(state_v_first, transpose_state_layout)

@@ -12,6 +12,7 @@ from gdn2._problem import choice
 from gdn2.torch import _tensors
 from gdn2.torch._ops import state_type
 from gdn2.torch._register import Operator, listed, register
+from gdn2.torch._tensors import allow, require
 
 _library = load()
 
@@ -115,6 +116,8 @@ def conv(
     Returns:
         y [B, T, D] in the type of x, and the state after the last token, or None without final_state.
     """
+    require(x=x, weight=weight)
+    allow(bias=bias, state=state, cu_seqlens=cu_seqlens)
     y, last = _convolve(x, weight, bias, state, cu_seqlens, bool(silu), final_state)
     return y, last if final_state else None
 
@@ -178,4 +181,6 @@ def norm(
         weight: [D]. None: 1. plus_one: 1 + weight takes its place.
         z: as x. None: no gate. gate: "silu" or "sigmoid".
     """
+    require(x=x)
+    allow(weight=weight, z=z)
     return _normalise(x, weight, z, choice(NORM_GATES, "gate", gate), bool(plus_one), float(eps))

@@ -162,6 +162,9 @@ def step(
         RuntimeError: a gradient would be needed; use torch.no_grad().
         ValueError, TypeError: as gdn2.step.
     """
+    _tensors.require(q=q, k=k, v=v, state=state)
+    _tensors.allow(g=g, b=b, w=w, beta=beta, cu_seqlens=cu_seqlens, A_log=A_log, dt_bias=dt_bias)
+    _tensors.allow(state_out=state_out, slots=slots, reset=reset, each=each, history=history, accepted=accepted)
     tensors = (q, k, v, g, b, w, beta, cu_seqlens, A_log, dt_bias)
     s = States(state, state_out, slots, reset, each, history, accepted, bool(drafts_by_slot))
     if needs_gradient((*tensors, *s[:-1])):

@@ -38,6 +38,20 @@ def fresh(like, shape, dtype=None):
     return x
 
 
+def require(**tensors):
+    """TypeError where one is no tensor."""
+    for name, x in tensors.items():
+        if not isinstance(x, torch.Tensor):
+            raise TypeError(f"{name} is of type {type(x).__name__}; it must be a torch.Tensor")
+
+
+def allow(**tensors):
+    """TypeError where one is neither a tensor nor None."""
+    for name, x in tensors.items():
+        if x is not None and not isinstance(x, torch.Tensor):
+            raise TypeError(f"{name} is of type {type(x).__name__}; it must be a torch.Tensor or None")
+
+
 def code(x, name):
     """The library's number of a tensor's element type."""
     found = _CODES.get(x.dtype)
