@@ -1,4 +1,4 @@
-"""An object of a wrong kind in the place of a tensor is a TypeError that names the argument, in every function of every surface."""
+"""An object of a wrong kind in the place of a tensor is a TypeError that names the argument, in every function."""
 
 import inspect
 

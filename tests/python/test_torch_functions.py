@@ -91,10 +91,20 @@ def test_rates_stay_wide(autocast):
 REFUSED = {
     "an unknown keyword": (lambda x: gt.chunk_kda(**x, head_first=False), TypeError, "head_first"),
     "an unknown keyword of GLA": (lambda x: gt.chunk_gla(x["q"], x["k"], x["v"], x["g"], beta=1), TypeError, "beta"),
-    "intermediate states": (
+    "intermediate states where gradients may be asked for": (
         lambda x: gt.chunk_kda(**x, return_intermediate_states=True),
+        RuntimeError,
+        "return_intermediate_states is True; .* it must be under torch.inference_mode()",
+    ),
+    "a graph of another number of sequences": (
+        lambda x: gt.chunk_kda(**x, use_graph=True, cu_seqlens=torch.tensor([0, 19]), max_num_seqs=2),
+        ValueError,
+        "cu_seqlens has 1 sequences; it must have max_num_seqs = 2",
+    ),
+    "intermediate states of a graph": (
+        lambda x: gt.chunk_kda(**x, use_graph=True, return_intermediate_states=True),
         NotImplementedError,
-        "return_intermediate_states is not",
+        "return_intermediate_states with use_graph",
     ),
     "context parallelism": (lambda x: gt.chunk_kda(**x, cp_context=object()), NotImplementedError, "cp_context is not supported"),
     "decay of values": (

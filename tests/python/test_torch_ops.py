@@ -14,6 +14,8 @@ from gdn2.torch._step import States  # noqa: E402
 
 torch.set_num_threads(1)
 OPS = torch.ops.gdn2
+OFFSETS = torch.tensor([0, 9, 9, 30])
+NOTHING_KEPT = (0, False, 128)
 
 
 def tensors(rule="kda", **shape):
@@ -33,7 +35,7 @@ def arguments(x, cu_seqlens=None, scale=None, final_state=True, v_first=False):
 
 def forward(*arguments, moments=0):
     """Through the dispatcher."""
-    return OPS.forward.default(*arguments, moments, moments > 0)[:2]
+    return OPS.forward.default(*arguments, moments, moments > 0, 128)[:2]
 
 
 def raw(x):
@@ -76,18 +78,24 @@ def drafting_arguments():
 
 
 CALLS = {
-    "forward of KDA": (OPS.forward, lambda: (*arguments(needing(tensors("kda")[0])), 0, False)),
-    "forward of Gated DeltaNet-2": (OPS.forward, lambda: (*arguments(needing(tensors("gdn2")[0]), final_state=False), 0, False)),
-    "forward of raw input": (OPS.forward, lambda: (*raw(needing(tensors("kda")[0])), 0, False)),
+    "forward of KDA": (OPS.forward, lambda: (*arguments(needing(tensors("kda")[0])), *NOTHING_KEPT)),
+    "forward of Gated DeltaNet-2": (
+        OPS.forward,
+        lambda: (*arguments(needing(tensors("gdn2")[0]), final_state=False), *NOTHING_KEPT),
+    ),
+    "forward of raw input": (OPS.forward, lambda: (*raw(needing(tensors("kda")[0])), *NOTHING_KEPT)),
     "forward in bfloat16": (
         OPS.forward,
-        lambda: (*arguments({k: v.bfloat16() if k in "qkv" else v for k, v in tensors("gla")[0].items()}), 0, False),
+        lambda: (*arguments({k: v.bfloat16() if k in "qkv" else v for k, v in tensors("gla")[0].items()}), *NOTHING_KEPT),
     ),
     "forward of packed sequences": (
         OPS.forward,
-        lambda: (*arguments(needing(tensors("gdn", B=1)[0] | {"h0": torch.randn(3, 3, 5, 7)}), torch.tensor([0, 9, 9, 30])), 0, False),
+        lambda: (*arguments(needing(tensors("gdn", B=1)[0] | {"h0": torch.randn(3, 3, 5, 7)}), OFFSETS), *NOTHING_KEPT),
     ),
-    "forward that keeps states and the residual": (OPS.forward, lambda: (*arguments(needing(tensors("gdn2", T=130)[0])), 1, True)),
+    "forward that keeps states and the residual": (
+        OPS.forward,
+        lambda: (*arguments(needing(tensors("gdn2", T=130)[0])), 1, True, 128),
+    ),
     "conv": (OPS.conv, conv_arguments),
     "norm": (OPS.norm, norm_arguments),
     "step": (OPS.step, step_arguments),

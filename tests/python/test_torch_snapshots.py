@@ -153,7 +153,7 @@ def test_too_little_room_is_refused():
     x, arrays = sample()
     arguments = (*(x[name].detach() for name in INPUTS), *(None,) * 5, None, 0, 0, 0.0, 0, 0, False)
     with pytest.raises(ValueError, match=r"snapshots has shape \(2, 1, 2, 5, 7\); it must be \(2, 2, 2, 5, 7\)"):
-        torch.ops.gdn2.forward(*arguments, False, False, 1, False)
+        torch.ops.gdn2.forward(*arguments, False, False, 1, False, 128)
     incoming = torch.from_numpy(arrays["do"]), None, [True] * 10
     with pytest.raises(ValueError, match="snapshots has shape"):
         torch.ops.gdn2.forward_backward(*arguments, torch.zeros(2, 1, 2, 5, 7), torch.zeros(0), *incoming)

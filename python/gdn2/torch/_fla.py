@@ -6,10 +6,11 @@ import torch
 from torch import Tensor
 
 from gdn2._problem import Options
-from gdn2.torch._ops import rule, state_type
+from gdn2.torch._ops import rule, rule_with_states, state_type
 from gdn2.torch._tensors import allow, require
 
 Result = tuple[Tensor, Tensor | None]
+ResultWithStates = tuple[Tensor, Tensor | None, Tensor]
 _CHUNKS = (16, 32, 64)
 
 
@@ -34,6 +35,15 @@ def _chunk(chunk_size):
     """Results do not depend on it."""
     if chunk_size not in _CHUNKS:
         raise ValueError(f"chunk_size is {chunk_size}; it must be one of {_CHUNKS}")
+
+
+def _graph(cu_seqlens, max_num_seqs, states):
+    """The shapes of a captured call, which this one need not have."""
+    if states:
+        raise NotImplementedError("return_intermediate_states with use_graph is not supported by gdn2; leave one of them out")
+    allow(cu_seqlens=cu_seqlens)
+    if cu_seqlens is not None and max_num_seqs is not None and cu_seqlens.shape[0] - 1 != max_num_seqs:
+        raise ValueError(f"cu_seqlens has {cu_seqlens.shape[0] - 1} sequences; it must have max_num_seqs = {max_num_seqs}")
 
 
 def _per_head(name, x):
@@ -68,17 +78,48 @@ def _beta(beta, use_sigmoid, allow_neg_eigval, wide):
     return (2 * beta.to(wide).sigmoid(), 0) if allow_neg_eigval else (beta, 1)
 
 
+def _intermediate(wanted, disable_recompute, chunk_size):
+    """The tokens between the states to return; 0 for none. The conditions are those of flash-linear-attention."""
+    if not wanted:
+        return 0
+    if not torch.is_inference_mode_enabled():
+        raise RuntimeError("return_intermediate_states is True; without gradients: it must be under torch.inference_mode()")
+    if disable_recompute:
+        raise ValueError("disable_recompute is True; it must be False with return_intermediate_states")
+    return chunk_size
+
+
+def _before_chunks(after, h0, cu, T, every, like):
+    """[B, NT, HV, K, V] in the type of like: the state before each chunk of each sequence, of those after every so many tokens.
+
+    after: [B, T // every, HV, K, V], where the library puts those of a packed sequence.
+    """
+    offsets = [0, T] if cu is None else cu.tolist()
+    counts = [-(-(b - a) // every) for a, b in zip(offsets, offsets[1:])]
+    h, at = like.new_zeros((after.shape[0], sum(counts), *after.shape[2:])), 0
+    for n, (start, count) in enumerate(zip(offsets, counts)):
+        if count and h0 is not None:
+            h[:, at] = h0 if cu is None else h0[n]
+        first = start // every
+        h[:, at + 1 : at + count] = after[:, first : first + max(0, count - 1)]
+        at += count
+    return h
+
+
 def _call(
-    q, k, v, g=None, b=None, w=None, beta=None, *, options, h0, final_state, v_first, cu, A_log=None, dt_bias=None
-) -> Result:
+    q, k, v, g=None, b=None, w=None, beta=None, *, options, h0, final_state, v_first, cu, A_log=None, dt_bias=None, every=0
+) -> Result | ResultWithStates:
     if h0 is not None:
         h0 = h0.to(state_type(q))
         if v_first:
             h0 = h0.transpose(-1, -2)
-    o, h = rule(q, k, v, g, b, w, beta, h0, cu, A_log, dt_bias, *options, final_state, v_first)
-    if not final_state:
-        return o, None
-    return o, h.transpose(2, 3) if v_first else h
+    arguments = (q, k, v, g, b, w, beta, h0, cu, A_log, dt_bias, *options, final_state, v_first)
+    o, h, *after = rule_with_states(*arguments, every=every) if every else rule(*arguments)
+    last = None if not final_state else h.transpose(2, 3) if v_first else h
+    if not every:
+        return o, last
+    states = _before_chunks(*after, h0, cu, q.shape[1], every, k)
+    return o, last, states.transpose(3, 4).contiguous() if v_first else states
 
 
 def _delta(q, k, v, g, beta, scale, l2norm, gate, sigmoid, negative, **rest) -> Result:
@@ -117,7 +158,7 @@ def chunk_gdn2(
     dt_bias: Tensor | None = None,
     chunk_size: int = 64,
     transpose_state_layout: bool | None = None,
-) -> Result:
+) -> Result | ResultWithStates:
     """Gated DeltaNet-2: S <- (I - k (b k)^T) diag(exp(g)) S + k (w v)^T, o = S^T (scale q).
 
     Args:
@@ -134,16 +175,20 @@ def chunk_gdn2(
         cu_seqlens: int32 or int64 [N + 1], with B = 1.
         cu_seqlens_cpu, safe_gate, disable_recompute, chunk_size: without effect: gates are never clamped, and results do not
             depend on how the work is cut.
-        return_intermediate_states, cp_context: not supported.
+        return_intermediate_states: under torch.inference_mode(), without disable_recompute: also the states before every
+            chunk_size tokens of each sequence.
+        cp_context: not supported.
 
     Returns:
         (o, final_state): o [B, T, HV, V] in the type of q, the state in float32 (float64 in a float64 call), or None.
+        With return_intermediate_states a third, [B, NT, HV, K, V] (or [B, NT, HV, V, K]) in the type of k, NT the number of
+        chunks, ceil(T / chunk_size), or their sum over the sequences of cu_seqlens, one behind the other.
 
     Raises:
         ValueError, TypeError: an argument is not what it must be; the message names it. Unknown keywords are TypeErrors.
         NotImplementedError: an argument that gdn2 does not support is used.
     """
-    _refuse(return_intermediate_states=return_intermediate_states, cp_context=cp_context)
+    _refuse(cp_context=cp_context)
     _chunk(chunk_size)
     v_first = _layout(state_v_first, transpose_state_layout)
     require(q=q, k=k, v=v)
@@ -153,6 +198,7 @@ def chunk_gdn2(
     return _call(
         *(q, k, v, g, b, w),
         options=Options(scale, 0, decay, bound, 0, 0, use_qk_l2norm_in_kernel),
+        every=_intermediate(return_intermediate_states, disable_recompute, chunk_size),
         **dict(h0=initial_state, final_state=output_final_state, v_first=v_first, cu=cu_seqlens, A_log=A_log, dt_bias=dt_bias),
     )
 
@@ -216,26 +262,26 @@ def chunk_kda(
     dt_bias: Tensor | None = None,
     chunk_size: int = 64,
     transpose_state_layout: bool | None = None,
-) -> Result:
+) -> Result | ResultWithStates:
     """Kimi Delta Attention: chunk_gdn2 with b = w = beta, [B, T, HV].
 
     Args:
         use_beta_sigmoid_in_kernel: beta is raw; its sigmoid is taken, twice the sigmoid with allow_neg_eigval.
-        use_graph, max_num_seqs: not supported.
+        use_graph: without effect, there is no graph: a later call sees what cu_seqlens holds then. Not together with
+            return_intermediate_states.
+        max_num_seqs: with use_graph, the number of sequences that cu_seqlens must have, empty ones at its end included.
         Everything else: as chunk_gdn2.
     """
-    _refuse(
-        return_intermediate_states=return_intermediate_states,
-        cp_context=cp_context,
-        use_graph=use_graph,
-        max_num_seqs=max_num_seqs,
-    )
+    _refuse(cp_context=cp_context)
     _chunk(chunk_size)
+    if use_graph:
+        _graph(cu_seqlens, max_num_seqs, return_intermediate_states)
     v_first = _layout(state_v_first, transpose_state_layout)
     gate = (use_gate_in_kernel, A_log, dt_bias, lower_bound)
     return _delta(
         *(q, k, v, g, beta, scale, use_qk_l2norm_in_kernel, gate, use_beta_sigmoid_in_kernel, allow_neg_eigval),
         **dict(h0=initial_state, final_state=output_final_state, v_first=v_first, cu=cu_seqlens),
+        every=_intermediate(return_intermediate_states, disable_recompute, chunk_size),
     )
 
 

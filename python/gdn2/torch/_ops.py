@@ -9,6 +9,7 @@ from gdn2.torch import _tensors
 from gdn2.torch._register import Operator, listed, needs_gradient, register
 
 _COUNT = len(Inputs._fields)
+_EXTRA = 5  # final_state, v_first, moments, training, every
 _library = load()
 # Inputs that have gradients, in the order of the operator's arguments.
 _DIFFERENTIABLE = tuple(name for name in Inputs._fields if name != "cu_seqlens")
@@ -19,7 +20,7 @@ def state_type(x):
     return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 
-def _results(x, final_state, v_first, moments, training):
+def _results(x, final_state, v_first, moments, training, every):
     """Uninitialised o, final state, snapshots [B, moments, HV, K, V] and, empty unless training, the residual [B, T, HV, V].
 
     The final state is empty where it is not wanted, and stored as [N, HV, V, K] with v_first.
@@ -29,7 +30,7 @@ def _results(x, final_state, v_first, moments, training):
     N = B if x.cu_seqlens is None else x.cu_seqlens.shape[0] - 1
     o = _tensors.fresh(x.q, (B, T, HV, V))
     kept = (
-        _tensors.fresh(x.q, (B, moments, HV, K, V), torch.float32),
+        _tensors.fresh(x.q, (B, moments, HV, K, V), state_type(x.q)),
         _tensors.fresh(x.q, (B, T, HV, V) if training else (0,), torch.float32),
     )
     if not final_state:
@@ -38,12 +39,12 @@ def _results(x, final_state, v_first, moments, training):
     return o, h.transpose(2, 3) if v_first else h, *kept
 
 
-def _kept(sizes, snapshots):
-    """The numbers of snapshots in an argument struct: room for one state after every KEEP_EVERY tokens, or for none."""
+def _kept(sizes, snapshots, every):
+    """The numbers of snapshots in an argument struct: room for one state after every so many tokens, or for none."""
     if snapshots.numel() == 0:
         return *NO_STATES, 0
-    expect("snapshots", snapshots, (sizes.B, sizes.T // KEEP_EVERY, sizes.HV, sizes.K, sizes.V))
-    return *_tensors.states(snapshots, "snapshots"), KEEP_EVERY
+    expect("snapshots", snapshots, (sizes.B, sizes.T // every, sizes.HV, sizes.K, sizes.V))
+    return *_tensors.states(snapshots, "snapshots"), every
 
 
 def _residual(sizes, residual, adapt):
@@ -54,11 +55,11 @@ def _residual(sizes, residual, adapt):
 
 
 def _forward(*arguments):
-    x, options, keep = Inputs(*arguments[:_COUNT]), Options(*arguments[_COUNT:-4]), []
+    x, options, keep = Inputs(*arguments[:_COUNT]), Options(*arguments[_COUNT:-_EXTRA]), []
     sizes, head = problem(_tensors, x, options, keep)
-    o, h, snapshots, residual = _results(x, *arguments[-4:])
-    last = _tensors.output(h, "h_final") if arguments[-4] else ABSENT
-    states = *_kept(sizes, snapshots), *_residual(sizes, residual, _tensors.output)
+    o, h, snapshots, residual = _results(x, *arguments[-_EXTRA:])
+    last = _tensors.output(h, "h_final") if arguments[-_EXTRA] else ABSENT
+    states = *_kept(sizes, snapshots, arguments[-1]), *_residual(sizes, residual, _tensors.output)
     packed = FORWARD.packed.pack(
         FORWARD.size, head, *_tensors.output(o, "o"), *last, *states, torch.get_num_threads(), 0, 0, 0
     )
@@ -102,14 +103,14 @@ def _backward(*arguments):
     outgoing = []
     for name in GRADIENTS:
         outgoing += _tensors.output(made[name], name) if name in made else ABSENT
-    states = *_kept(sizes, snapshots), 0, *_residual(sizes, residual, lambda x, name: _tensors.tokens(x, name, keep))
+    states = *_kept(sizes, snapshots, KEEP_EVERY), 0, *_residual(sizes, residual, lambda x, name: _tensors.tokens(x, name, keep))
     packed = BACKWARD.packed.pack(BACKWARD.size, head, *incoming, *outgoing, *states, torch.get_num_threads(), 0, 0, 0)
     check(_library.gdn2_backward(packed))
     return _in_order(x, wanted, made)
 
 
 def _fake_forward(*arguments):
-    return _results(Inputs(*arguments[:_COUNT]), *arguments[-4:])
+    return _results(Inputs(*arguments[:_COUNT]), *arguments[-_EXTRA:])
 
 
 def _fake_backward(*arguments):
@@ -126,7 +127,7 @@ _rule = register(
             *("float? scale", "int head_map", "int decay", "float lower_bound", "int erase", "int write"),
             "bool qk_l2norm",
         ),
-        extra=("bool final_state", "bool v_first", "SymInt moments", "bool training"),
+        extra=("bool final_state", "bool v_first", "SymInt moments", "bool training", "int every"),
         results=("o", "h_final"),
         kept=("snapshots", "residual"),
         forward=_forward,
@@ -146,4 +147,9 @@ def _left(x):
 
 def rule(*arguments):
     """(tensors of Inputs, numbers of Options, final_state, v_first) -> o, h_final."""
-    return _rule(*arguments, *_left(Inputs(*arguments[:_COUNT])))[:2]
+    return _rule(*arguments, *_left(Inputs(*arguments[:_COUNT])), KEEP_EVERY)[:2]
+
+
+def rule_with_states(*arguments, every):
+    """The same and the states after every so many tokens, [B, T // every, HV, K, V], as gdn2_forward has them. No gradients."""
+    return _rule(*arguments, Inputs(*arguments[:_COUNT]).q.shape[1] // every, False, every)[:3]
