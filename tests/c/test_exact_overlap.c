@@ -213,7 +213,7 @@ static void test_indices(void **state) {
 #undef SPOILED
 }
 
-/* The states on the way are an output of the forward and of a step, and an input of the backward. */
+/* The states on the way and the residual are outputs of the forward or a step, and inputs of the backward. */
 static void test_states_on_the_way(void **state) {
   (void)state;
   static float long_tokens[4][64], kept[2 * 64];
@@ -231,6 +231,12 @@ static void test_states_on_the_way(void **state) {
   assert_non_null(strstr(gdn2_last_error(), "overlaps snapshots at"));
   b.dq.data = kept + 16;
   assert_int_equal(gdn2_backward(&b), GDN2_OK);
+  f.snapshots.data = NULL, f.snapshot_every = 0, f.residual.data = kept + 63;
+  assert_int_equal(gdn2_forward(&f), GDN2_ERR_ARGUMENT);
+  assert_non_null(strstr(gdn2_last_error(), "residual: data is"));
+  b.residual.data = kept + 64, b.dq.data = kept + 64;
+  assert_int_equal(gdn2_backward(&b), GDN2_ERR_ARGUMENT);
+  assert_non_null(strstr(gdn2_last_error(), "overlaps residual at"));
   gdn2_step_args s = step();
   s.each.data = place[LAST] + STATES - 1;
   REFUSED(gdn2_step(&s), GDN2_ERR_ARGUMENT, "overlaps to at");
