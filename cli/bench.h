@@ -51,10 +51,10 @@ int bench_cases_list(bench_cases *cases, const settings *s);
 enum { BENCH_SNAPSHOT_EVERY = 128 };
 
 typedef struct bench_tensors {
-  void *state;      /* decode: [B, HV, K, V] of the case's dtype */
+  void *state; /* decode: [B, HV, K, V] of the case's dtype */
   /* train: what the forward leaves to the backward, or NULL */
-  float *snapshots; /* [B, T / BENCH_SNAPSHOT_EVERY, HV, K, V] */
-  float *residual;  /* [B, T, HV, V]; NULL: where dv goes */
+  float *snapshots;             /* [B, T / BENCH_SNAPSHOT_EVERY, HV, K, V] */
+  float *residual;              /* [B, T, HV, V]; NULL: where dv goes */
   void *x[INPUTS], *y[OUTPUTS]; /* contiguous, of bench_input_dtype and bench_output_dtype; NULL: absent */
   float *weight, *dweight;      /* conv, norm: float32; the norm uses the first V */
   gdn2_seed_residuals residuals;
