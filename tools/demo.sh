@@ -7,14 +7,14 @@
 #
 # BUILD_DIR holds the programs (default: build); what is written goes to BUILD_DIR/demo. TEXT is any file (default: the
 # documentation of this repository). In the environment TOKENS, SEED, STEPS: tokens of the layer, random seed, steps of training
-# (default: 4096, 1, 300).
+# (default: 4096, 1, 2500).
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=${1:-$root/build}
 tokens=${TOKENS:-4096}
 seed=${SEED:-1}
-steps=${STEPS:-300}
+steps=${STEPS:-2500}
 out=$build/demo
 
 say() { printf '\n== %s\n' "$*"; }
