@@ -89,7 +89,7 @@ static void test_few_heads(void **state) {
       const gradient_case x = gradient_of(width_new((uint64_t)(80 + H), 1, T, H, H, 12, 19), (uint64_t)T);
       expect_bits(&x);
     }
-  assert_true(most_tasks > 1);
+  assert_true(most_tasks > 1 || gdn2_threads(2) == 1); /* without OpenMP heads are not cut up */
 }
 
 static void test_every_option(void **state) {
