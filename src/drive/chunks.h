@@ -107,15 +107,21 @@ static inline gdn2_ahead gdn2_ahead_from(gdn2_ahead ahead, int64_t T, int64_t t0
   return ahead;
 }
 
+/* The chunk at t0, loaded, with its scores. */
+static inline void gdn2_chunk_scores(const gdn2_call *call, gdn2_shape s, const gdn2_head *head, int64_t T, int64_t t0,
+                                     gdn2_chunk *c) {
+  const uint64_t since = gdn2_profile_now(call->profile);
+  c->n = gdn2_chunk_length(T, t0);
+  call->table->exact.scores(s, head, t0, c->n, &c->keys, &c->scores);
+  (void)gdn2_profile_lap(call->profile, GDN2_STAGE_SCORES, since);
+}
+
 /* The chunk at t0 with its scores, and R as the forward left it: no product with the state. */
 static inline void gdn2_chunk_again(const gdn2_call *call, gdn2_shape s, const gdn2_head *head, gdn2_rows R, int64_t T,
                                     int64_t t0, gdn2_chunk *c) {
-  const gdn2_exact_stages *stage = &call->table->exact;
-  uint64_t since = gdn2_profile_now(call->profile);
-  c->n = gdn2_chunk_length(T, t0);
-  stage->scores(s, head, t0, c->n, &c->keys, &c->scores);
-  since = gdn2_profile_lap(call->profile, GDN2_STAGE_SCORES, since);
-  stage->rows_load(s, R, t0, c->n, c->R);
+  gdn2_chunk_scores(call, s, head, T, t0, c);
+  const uint64_t since = gdn2_profile_now(call->profile);
+  call->table->exact.rows_load(s, R, t0, c->n, c->R);
   (void)gdn2_profile_lap(call->profile, GDN2_STAGE_SOLVE, since);
 }
 
@@ -125,11 +131,9 @@ static inline const float *gdn2_chunk_forward(const gdn2_call *call, gdn2_shape 
                                               int with_queries, const float *S0, float *room, gdn2_ahead *ahead, gdn2_chunk *c) {
   const gdn2_exact_stages *stage = &call->table->exact;
   gdn2_profile *profile = call->profile;
+  gdn2_chunk_scores(call, s, head, T, t0, c);
   uint64_t since = gdn2_profile_now(profile);
-  c->n = gdn2_chunk_length(T, t0);
   const int rows = with_queries ? 2 * c->n : c->n;
-  stage->scores(s, head, t0, c->n, &c->keys, &c->scores);
-  since = gdn2_profile_lap(profile, GDN2_STAGE_SCORES, since);
   if (!S0 && !stage->project_zeros(s, rows, &c->keys, c->X)) {
     stage->state_load(s, (gdn2_state){.at = NULL}, room);
     S0 = room;

@@ -7,7 +7,7 @@ static const int64_t lengths_of_packed[] = {0, 17, 30, 30, 130, 290};
 
 static tensor residual_tensor(const width_case *c) { return (tensor){"residual", {c->B, c->T, c->HV, c->V}}; }
 
-/* Heads before tokens, gaps, channels backwards. */
+/* Heads before tokens, gaps. */
 static const width_layout strange = {
     .token_order = {2, 0, 1, 3}, .state_order = {0, 1, 2, 3}, .padding = {0, 5, 3, 0}, .sign = {1, 1, 1, 1}};
 
@@ -163,6 +163,12 @@ static void test_refused_in_float64(void **state) {
   assert_int_equal(gdn2_forward(&forward.args), GDN2_ERR_ARGUMENT);
   assert_string_equal(gdn2_last_error(), "residual is given; the float64 path has none: it must be absent");
   width_buffer_expect_untouched(&r);
+  gradient_call backward = gradient_call_new(&x, GDN2_F64, &width_contiguous);
+  backward.args.residual = width_input(&r);
+  assert_int_equal(gdn2_backward(&backward.args), GDN2_ERR_ARGUMENT);
+  assert_string_equal(gdn2_last_error(), "residual is given; the float64 path has none: it must be absent");
+  for (int i = 0; i < GRADIENTS; i++)
+    if (backward.out[i].base) width_buffer_expect_untouched(&backward.out[i]);
 }
 
 int main(void) {
