@@ -96,7 +96,7 @@ def tokens(x, name, keep):
 
     Copied once, and the copy put into the list `keep`, where its channels do not lie one behind the other.
     """
-    if type(x) is _ARRAY and x.dtype is _F32 and x.ndim == 4 and x.flags.num & _PLAIN == _PLAIN:
+    if type(x) is _ARRAY and x.dtype is _F32 and x.flags.num & _PLAIN == _PLAIN and x.ndim == 4:
         return pointer(x), 0, 0, 0, 0, 0
     kind = code(x, name)
     if x.flags.num & _PLAIN == _PLAIN:
@@ -111,6 +111,8 @@ def tokens(x, name, keep):
 
 def state(x, name, keep):
     """A state [N, H, K, V], or states at several moments [N, T, H, K, V]: any strides."""
+    if type(x) is _ARRAY and x.dtype is _F32 and x.flags.num & _PLAIN == _PLAIN and x.ndim == 4:
+        return pointer(x), 0, 0, 0, 0, 0
     kind = code(x, name)
     if x.flags.num & _PLAIN == _PLAIN:
         return pointer(x), kind, *(0,) * x.ndim
@@ -163,7 +165,7 @@ def output(x, name):
 def result(x, name):
     """A fresh array: of tokens, a state, or a parameter of one number or one row per head."""
     if x.ndim == 4:
-        return pointer(x), code(x, name), 0, 0, 0, 0
+        return pointer(x), 0 if x.dtype is _F32 else code(x, name), 0, 0, 0, 0
     return pointer(x), code(x, name), *(_contiguous(x) if x.ndim == 3 else _rows(x))
 
 

@@ -21,7 +21,7 @@ def conv(adapt, x, weight, bias, state, silu, cu_seqlens, slots, fresh, keep):
     axes("weight", weight, "D W")
     W = weight.shape[1]
     expect("weight", weight, (D, W))
-    where, kind, N = sequences(adapt, cu_seqlens, B, keep)
+    where, kind, N = (0, 0, B) if cu_seqlens is None else sequences(adapt, cu_seqlens, keep)
     place, type_of_slots, count = 0, 0, N
     if slots is not None:
         place, type_of_slots, n = adapt.indices(slots, "slots", keep)

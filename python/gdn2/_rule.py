@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from gdn2 import _arrays
 from gdn2._layout import ABSENT, BACKWARD, FORWARD, GRADIENTS, NO_STATES
 from gdn2._library import check, load
-from gdn2._problem import Inputs, execution, options, problem, whole
+from gdn2._problem import Inputs, execution, named, options, problem, whole
 
 Array = NDArray
 HeadMap = Literal["grouped", "tiled"]
@@ -23,7 +23,9 @@ _F32, _F64 = np.dtype(np.float32), np.dtype(np.float64)
 
 def run(function, layout, *numbers):
     """Calls the library with an argument struct of these numbers."""
-    check(function(layout.packed.pack(layout.size, *numbers)))
+    status = function(layout.packed.pack(layout.size, *numbers))
+    if status:
+        check(status)
 
 
 def destination(x, name, shape, inputs):
@@ -130,7 +132,7 @@ def forward(
         ValueError: a shape, stride, offset or option is not what it must be; the message names it. Nothing is written.
         TypeError: an argument is no array, or of an element type that is not supported there.
     """
-    x = Inputs(q, k, v, g, b, w, beta, h0, cu_seqlens, A_log, dt_bias)
+    x = named(Inputs, (q, k, v, g, b, w, beta, h0, cu_seqlens, A_log, dt_bias))
     keep = []
     sizes, head = problem(_arrays, x, options(scale, head_map, decay, lower_bound, erase, write, qk_l2norm), keep)
     shape = (sizes.B, sizes.T, sizes.HV, sizes.V)
