@@ -110,7 +110,8 @@ def _call(
     q, k, v, g=None, b=None, w=None, beta=None, *, options, h0, final_state, v_first, cu, A_log=None, dt_bias=None, every=0
 ) -> Result | ResultWithStates:
     if h0 is not None:
-        h0 = h0.to(state_type(q))
+        if h0.dtype != state_type(q):
+            h0 = h0.to(state_type(q))
         if v_first:
             h0 = h0.transpose(-1, -2)
     arguments = (q, k, v, g, b, w, beta, h0, cu, A_log, dt_bias, *options, final_state, v_first)

@@ -4,7 +4,7 @@ import torch
 
 from gdn2._layout import ABSENT, BACKWARD, FORWARD, GRADIENTS, KEEP_EVERY, NO_STATES
 from gdn2._library import check, load
-from gdn2._problem import Inputs, Options, expect, problem
+from gdn2._problem import Inputs, Options, expect, named, problem
 from gdn2.torch import _tensors
 from gdn2.torch._register import Operator, listed, needs_gradient, register
 
@@ -23,16 +23,21 @@ def state_type(x):
 def _results(x, final_state, v_first, moments, training, every):
     """Uninitialised o, final state, snapshots [B, moments, HV, K, V] and, empty unless training, the residual [B, T, HV, V].
 
-    The final state is empty where it is not wanted, and stored as [N, HV, V, K] with v_first.
+    The final state is empty where it is not wanted, and stored as [N, HV, V, K] with v_first. every: tokens between snapshots;
+    0: nothing is kept.
     """
     B, T, _, K = x.q.shape
     HV, V = x.v.shape[2:]
     N = B if x.cu_seqlens is None else x.cu_seqlens.shape[0] - 1
     o = _tensors.fresh(x.q, (B, T, HV, V))
-    kept = (
-        _tensors.fresh(x.q, (B, moments, HV, K, V), state_type(x.q)),
-        _tensors.fresh(x.q, (B, T, HV, V) if training else (0,), torch.float32),
-    )
+    if every:
+        kept = (
+            _tensors.fresh(x.q, (B, moments, HV, K, V), state_type(x.q)),
+            _tensors.fresh(x.q, (B, T, HV, V) if training else (0,), torch.float32),
+        )
+    else:
+        # Nothing is kept: what takes least time to make.
+        kept = x.q.new_empty(0), x.q.new_empty(0)
     if not final_state:
         return o, x.q.new_empty(0, dtype=state_type(x.q)), *kept
     h = x.q.new_empty((N, HV, V, K) if v_first else (N, HV, K, V), dtype=state_type(x.q))
@@ -55,7 +60,7 @@ def _residual(sizes, residual, adapt):
 
 
 def _forward(*arguments):
-    x, options, keep = Inputs(*arguments[:_COUNT]), Options(*arguments[_COUNT:-_EXTRA]), []
+    x, options, keep = named(Inputs, arguments[:_COUNT]), named(Options, arguments[_COUNT:-_EXTRA]), []
     sizes, head = problem(_tensors, x, options, keep)
     o, h, snapshots, residual = _results(x, *arguments[-_EXTRA:])
     last = _tensors.output(h, "h_final") if arguments[-_EXTRA] else ABSENT
@@ -139,15 +144,15 @@ _rule = register(
 
 
 def _left(x):
-    """What the forward leaves to the backward: how many states of each batch row, and the residual or not."""
+    """What the forward leaves to the backward: how many states of each batch row, the residual or not, tokens between states."""
     if not needs_gradient(x) or x.q.dtype == torch.float64 or x.q.dim() != 4:
-        return 0, False
-    return x.q.shape[1] // KEEP_EVERY, True
+        return 0, False, 0
+    return x.q.shape[1] // KEEP_EVERY, True, KEEP_EVERY
 
 
 def rule(*arguments):
     """(tensors of Inputs, numbers of Options, final_state, v_first) -> o, h_final."""
-    return _rule(*arguments, *_left(Inputs(*arguments[:_COUNT])), KEEP_EVERY)[:2]
+    return _rule(*arguments, *_left(named(Inputs, arguments[:_COUNT])))[:2]
 
 
 def rule_with_states(*arguments, every):

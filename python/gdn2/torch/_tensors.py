@@ -30,7 +30,7 @@ def fresh(like, shape, dtype=None):
     PyTorch asks the system for new memory for every large one. In huge pages it comes ten times faster, and a forward whose
     outputs are 32 MiB is a sixth shorter.
     """
-    x = like.new_empty(shape, dtype=dtype)
+    x = like.new_empty(shape) if dtype is None else like.new_empty(shape, dtype=dtype)
     # A fake tensor has no memory, nor always a size.
     if type(x) is torch.Tensor and x.nbytes >= _HUGE_FROM and _advise:
         before = -x.data_ptr() % mmap.PAGESIZE
