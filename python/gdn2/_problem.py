@@ -158,11 +158,16 @@ def problem(adapt, x, o, keep):
         if b is not None or w is not None:
             raise ValueError("beta is given together with b or w; it stands for both of them")
         b = w = beta
-    B, T, H, K = lead = axes("q", q, "B T H K")
+    try:
+        B, T, H, K = lead = q.shape
+        rows, length, HV, V = v.shape
+    except (AttributeError, TypeError, ValueError):
+        axes("q", q, "B T H K")
+        axes("v", v, "B T HV V")
+        raise
     if getattr(k, "shape", None) != lead:
         expect("k", k, lead)
-    HV, V = axes("v", v, "B T HV V")[2:]
-    if v.shape[:2] != lead[:2]:
+    if rows != B or length != T:
         expect("v", v, (B, T, HV, V))
     Hg = Hb = HV
     keys, values = (B, T, HV, K), (B, T, HV, V)
