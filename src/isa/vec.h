@@ -25,6 +25,9 @@
  *   v_keep(m,x)             x where m, else 0
  *   v_select(m,a,b)         a where m, else b
  *   v_nan_to_zero           x, with 0 for NaN
+ *   V_ROUGH                 defined where the machine has words for numbers of few digits:
+ *   v_above_floor v_ldexp_floor  x - floor(x), 0 where x is infinite; x 2^floor(y)
+ *   v_rough_inverse         1 / x to 2^-14; 0 where x is infinite or the result subnormal
  *   v_load_transposed(p,ld,r)  VL x VL floats with rows ld apart; r[i] is column i
  */
 #ifndef GDN2_ISA_VEC_H

@@ -38,6 +38,10 @@ INLINE float v_sum(vf x) {
 }
 INLINE vf v_round(vf x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 INLINE vf v_ldexp(vf x, vf n) { return _mm512_scalef_ps(x, n); }
+#define V_ROUGH 1
+INLINE vf v_above_floor(vf x) { return _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); }
+INLINE vf v_ldexp_floor(vf x, vf y) { return _mm512_scalef_ps(x, y); }
+INLINE vf v_rough_inverse(vf x) { return _mm512_rcp14_ps(x); }
 INLINE vm v_le(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ); }
 INLINE vf v_keep(vm m, vf x) { return _mm512_maskz_mov_ps(m, x); }
 INLINE vf v_select(vm m, vf a, vf b) { return _mm512_mask_mov_ps(b, m, a); }

@@ -9,10 +9,10 @@ typedef struct {
   float last[GDN2_CONV_PAST][CONV_ROOM]; /* dstate_final */
 } conv_back_room;
 
-/* dz of `count` tokens from their z, in place; (L2). */
-INLINE void conv_dz(int silu, int count, const vf *dy, vf *z) {
+/* dz of `count` tokens from their z, in place; (L2). dtype: of x. */
+INLINE void conv_dz(int silu, gdn2_dtype dtype, int count, const vf *dy, vf *z) {
   vf s[GATE_MOST], rest[GATE_MOST];
-  if (silu) gate_sigmoids(count, z, s, rest);
+  if (silu) gate_sigmoids(dtype, count, z, s, rest);
   EACH_ABREAST(z[i] = silu ? v_mul(dy[i], v_fma(v_mul(z[i], s[i]), rest[i], s[i])) : dy[i]);
 }
 
@@ -36,13 +36,13 @@ INLINE void conv_back_begin(int W, conv_back_column *k, const conv_back_room *ro
 }
 
 /* (L2) and (L4) of `count` tokens with the inputs x. */
-INLINE void conv_back_tokens(int W, int silu, conv_back_column *k, int count, const vf *x, const vf *dy) {
+INLINE void conv_back_tokens(int W, int silu, gdn2_dtype dtype, conv_back_column *k, int count, const vf *x, const vf *dy) {
   vf past[GDN2_CONV_PAST + CONV_BLOCK];
   UNROLL
   for (int j = 0; j < W - 1; j++) past[j] = k->c.x[j];
   EACH_ABREAST(past[W - 1 + i] = x[i]);
   EACH_ABREAST(k->dz[i] = conv_next(W, &k->c, x[i]));
-  conv_dz(silu, count, dy, k->dz);
+  conv_dz(silu, dtype, count, dy, k->dz);
   UNROLL
   for (int i = 0; i < count; i++) {
     UNROLL
@@ -79,7 +79,7 @@ INLINE void conv_back_values(int W, int silu, gdn2_dtype dtype, const conv_rows 
   for (int i = 0; i < CONV_BLOCK; i++) x[i] = any_load(dtype, rows->x[W - 1 + i], m, VL);
   UNROLL
   for (int i = 0; i < CONV_BLOCK; i++) dy[i] = any_load(dtype, dy_rows->x[i], m, VL);
-  conv_back_tokens(W, silu, &k, CONV_BLOCK, x, dy);
+  conv_back_tokens(W, silu, dtype, &k, CONV_BLOCK, x, dy);
   UNROLL
   for (int i = 0; i < CONV_BLOCK; i++) dx[i] = conv_back_dx(W, &k, i, v_zero());
   conv_back_end(W, &k, room, sums, ld, m);
@@ -144,7 +144,7 @@ INLINE void conv_back_any(int W, const gdn2_conv_panel *p, const gdn2_conv_run *
     conv_back_column k = {.c = conv_column_at(W, run->x.dtype, &run->x, &room->fore, t, m, n)};
     conv_back_begin(W, &k, room, 1, m);
     const vf x = any_load(run->x.dtype, run->x.at, t * run->x.step + m, n), dy = conv_dy(grad->dy.dtype, &grad->dy, t, m, n);
-    conv_back_tokens(W, p->silu, &k, 1, &x, &dy);
+    conv_back_tokens(W, p->silu, run->x.dtype, &k, 1, &x, &dy);
     const vf dx = conv_back_dx(W, &k, 0, kept >= 0 ? v_load(room->last[kept] + m) : v_zero());
     if (grad->dx.at) any_store(grad->dx.dtype, grad->dx.at, t * grad->dx.step + m, dx, n);
     conv_back_end(W, &k, room, grad->sums, grad->ld, m);
@@ -170,7 +170,7 @@ INLINE void conv_behind(int W, const gdn2_conv_panel *p, const gdn2_conv_run *ru
       if (end + j < run->length) {
         const vf d = conv_dy(dy->dtype, dy, end + j, m, n);
         dz = conv_next(W, &c, any_load(run->x.dtype, run->x.at, (end + j) * run->x.step + m, n));
-        conv_dz(p->silu, 1, &d, &dz);
+        conv_dz(p->silu, run->x.dtype, 1, &d, &dz);
       }
       v_store(room->next[j] + m, dz);
     }

@@ -140,10 +140,10 @@ INLINE vf conv_next(int W, conv_column *c, vf x) {
 }
 
 /* y of `count` tokens, in place of z. */
-INLINE void conv_values(int silu, int count, vf *z) {
+INLINE void conv_values(int silu, gdn2_dtype to, int count, vf *z) {
   vf s[GATE_MOST];
   if (!silu) return;
-  gate_sigmoid(count, z, s);
+  gate_sigmoid(to, count, z, s);
   EACH_ABREAST(z[i] = v_mul(z[i], s[i]));
 }
 
@@ -181,7 +181,7 @@ INLINE void conv_block_values(int W, int silu, gdn2_dtype dtype, const conv_rows
   for (int j = 0; j < W - 1; j++) c.x[j] = any_load(dtype, rows->x[j], m, VL);
   UNROLL
   for (int i = 0; i < CONV_BLOCK; i++) y[i] = conv_next(W, &c, any_load(dtype, rows->x[W - 1 + i], m, VL));
-  conv_values(silu, CONV_BLOCK, y);
+  conv_values(silu, dtype, CONV_BLOCK, y);
 }
 
 /* A full block of a type and of whole steps that does not look into the state. */
@@ -207,7 +207,7 @@ INLINE void conv_token(int W, const gdn2_conv_panel *p, const gdn2_rows *x, cons
     const int n = p->channels - m;
     conv_column c = conv_column_at(W, x->dtype, x, room, t, m, n);
     vf z = conv_next(W, &c, any_load(x->dtype, x->at, t * x->step + m, n));
-    conv_values(p->silu, 1, &z);
+    conv_values(p->silu, y->dtype, 1, &z);
     any_store(y->dtype, y->at, t * y->step + m, z, n);
   }
 }

@@ -79,7 +79,7 @@ INLINE void norm_vectors(gdn2_dtype xt, gdn2_dtype zt, gdn2_dtype yt, const gdn2
   EACH_ABREAST(out[i] = v_mul(v_mul(norm_load(xt, &in->x, r, m + i * VL, n), root), norm_weight(rule, m + i * VL, n)));
   if (in->z.at) {
     EACH_ABREAST(z[i] = norm_load(zt, &in->z, r, m + i * VL, n));
-    gate_sigmoid(count, z, s);
+    gate_sigmoid(yt, count, z, s);
     EACH_ABREAST(out[i] = v_mul(out[i], rule->gate == GDN2_NORM_SILU ? v_mul(z[i], s[i]) : s[i]));
   }
   norm_store(yt, stream, &y, r, m, count, out, n);
@@ -135,7 +135,7 @@ INLINE vf norm_back_vectors(norm_types type, const gdn2_norm_rule *rule, const g
   if (in->z.at) {
     const int silu = rule->gate == GDN2_NORM_SILU;
     EACH_ABREAST(z[i] = norm_load(type.z, &in->z, r, m + i * VL, n));
-    gate_sigmoids(count, z, s, rest);
+    gate_sigmoids(type.z, count, z, s, rest);
     EACH_ABREAST(rest[i] = v_mul(s[i], rest[i]));
     EACH_ABREAST(rest[i] = silu ? v_fma(z[i], rest[i], s[i]) : rest[i]); /* the slope */
     EACH_ABREAST(rest[i] = v_mul(v_mul(d[i], rest[i]), v_mul(x[i], norm_weight(rule, m + i * VL, n))));

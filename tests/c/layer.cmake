@@ -1,6 +1,6 @@
 # The parts of a layer: convolution and norm against plain float64 loops, finite differences and themselves.
 set(layer_tests conv_values conv_gradients conv_sequences conv_states conv_bits conv_validation norm_values norm_gradients
-                norm_bits norm_validation layer_stream)
+                norm_bits norm_validation layer_stream layer_half)
 foreach(name ${layer_tests})
   gdn2_test(test_${name} ISA LIBS gdn2_test_support)
   target_sources(test_${name} PRIVATE support/layer_buffer.c support/layer_conv.c support/layer_norm.c support/width_number.c)
