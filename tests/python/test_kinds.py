@@ -91,11 +91,11 @@ def of_torch():
     yield "fused_recurrent_kda", dict(qkv, g=one["g"], beta=beta[:1], **common, **raw)
     yield "chunk_gated_delta_rule", dict(qkv, g=one["g"][..., 0], beta=beta[:1], **common, **raw)
     yield "fused_recurrent_gated_delta_rule", dict(qkv, g=one["g"][..., 0], beta=beta[:1], **common, **raw)
-    yield "fused_recurrent_gated_delta_rule", dict(qkv, gk=one["g"], **common)
+    yield "fused_recurrent_gated_delta_rule", dict(qkv, gk=one["g"], gv=one["w"], **common)
     yield "chunk_delta_rule", dict(qkv, beta=beta[:1], **common)
     yield "fused_recurrent_delta_rule", dict(qkv, beta=beta[:1], **common)
     yield "chunk_gla", dict(qkv, g=one["g"], **common)
-    yield "fused_recurrent_gla", dict(qkv, gk=one["g"], **common)
+    yield "fused_recurrent_gla", dict(qkv, gk=one["g"], gv=one["w"], **common)
     yield "conv", dict(parts())["conv"]
     yield "norm", dict(parts())["norm"]
     step = dict(x, state=state, state_out=state.copy(), each=STATES.copy(), history=STATES.copy())
@@ -131,7 +131,7 @@ def test_every_tensor_of_torch_is_tried():
     for name, arguments in of_torch():
         tried.setdefault(name, set()).update(key for key, value in arguments.items() if isinstance(value, np.ndarray))
     # These have no effect, or are refused whatever they are.
-    idle = {"cu_seqlens_cpu", "chunk_indices", "gv"}
+    idle = {"cu_seqlens_cpu", "chunk_indices"}
     for name in gdn2.torch.__all__:
         assert set(tensors_of(getattr(gdn2.torch, name), "Tensor")) - tried[name] <= idle, name
 

@@ -133,6 +133,64 @@ def test_gla():
     assert torch.equal(o, flipped.flip(1))
 
 
+def value_decays(y, reverse=False):
+    """A token loop in float64 with decays of every kind; there is no naive function with those of value channels."""
+    y = {name: value.double() for name, value in y.items()}
+    q, k, v = y["q"], y["k"], y["v"]
+    groups = v.shape[2] // q.shape[2]
+    q, k = (x.repeat_interleave(groups, 2) for x in (q, k))
+    S, outputs = y["initial_state"], []
+    for t in reversed(range(v.shape[1])) if reverse else range(v.shape[1]):
+        for name, axes in (("g", (None, None)), ("gk", (slice(None), None)), ("gv", (None, slice(None)))):
+            if name in y:
+                S = S * y[name][:, t].exp()[(..., *axes)]
+        z = v[:, t]
+        if "beta" in y:
+            z = y["beta"][:, t, :, None] * (z - torch.einsum("bhkv,bhk->bhv", S, k[:, t]))
+        S = S + k[:, t, ..., None] * z[:, :, None]
+        outputs.append(torch.einsum("bhkv,bhk->bhv", S, q[:, t]) * q.shape[3] ** -0.5)
+    return torch.stack(outputs[::-1] if reverse else outputs, 1).float(), S.float()
+
+
+@pytest.mark.parametrize("decays", [("gv",), ("g", "gv"), ("gk", "gv"), ("g", "gk", "gv"), ("g", "gk")])
+@pytest.mark.parametrize("v_first", [False, True])
+def test_value_decay_of_the_delta_rule(decays, v_first):
+    x = sample(2, 40, 2, 24, 1, 0, vector=False, HV=4, V=11)
+    x |= {name: F.logsigmoid(torch.randn(2, 40, 4, D)).requires_grad_() for name, D in (("gk", 24), ("gv", 11))}
+    names = ("q", "k", "v", *decays, "beta", "initial_state")
+
+    def ours(y):
+        state = y.pop("initial_state")
+        o, h = gt.fused_recurrent_gated_delta_rule(
+            **y, initial_state=state.mT if v_first else state, output_final_state=True, state_v_first=v_first
+        )
+        return o, h.mT.contiguous() if v_first else h
+
+    assert_close(results(ours, x, names), results(value_decays, x, names))
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_value_decay_of_gla(reverse):
+    x = sample(2, 33, 3, 20, 1, 0, V=9)
+    x |= {name: F.logsigmoid(torch.randn(2, 33, 3, D)).requires_grad_() for name, D in (("gk", 20), ("gv", 9))}
+    for names in (("q", "k", "v", "gk", "gv", "initial_state"), ("q", "k", "v", "gv", "initial_state")):
+        found = results(lambda y: gt.fused_recurrent_gla(**y, output_final_state=True, reverse=reverse), x, names)
+        assert_close(found, results(lambda y: value_decays(y, reverse), x, names))
+
+
+def test_value_decay_of_packed_sequences():
+    """The same as each sequence alone."""
+    x = {name: value.detach() for name, value in sample(1, 50, 2, 16, 1, 0, vector=False, V=7).items()}
+    gv, h0 = F.logsigmoid(torch.randn(1, 50, 2, 7)), torch.randn(2, 2, 16, 7)
+    gates = {name: x[name] for name in ("q", "k", "v", "g", "beta")} | {"gv": gv}
+    cu = torch.tensor([0, 17, 50])
+    o, h = gt.fused_recurrent_gated_delta_rule(**gates, initial_state=h0, output_final_state=True, cu_seqlens=cu)
+    for n, (start, end) in enumerate(((0, 17), (17, 50))):
+        part = {name: value[:, start:end] for name, value in gates.items()}
+        alone, last = gt.fused_recurrent_gated_delta_rule(**part, initial_state=h0[n : n + 1], output_final_state=True)
+        assert torch.equal(o[:, start:end], alone) and torch.equal(h[n : n + 1], last)
+
+
 @pytest.mark.parametrize("cu", [[0, 15], [0, 20, 20, 57, 100]])
 def test_variable_length(cu):
     H, D = 4, 60

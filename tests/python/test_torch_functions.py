@@ -107,10 +107,20 @@ REFUSED = {
         "return_intermediate_states with use_graph",
     ),
     "context parallelism": (lambda x: gt.chunk_kda(**x, cp_context=object()), NotImplementedError, "cp_context is not supported"),
-    "decay of values": (
-        lambda x: gt.fused_recurrent_gla(x["q"], x["k"], x["v"], gv=x["v"]),
+    "decay of values of another width": (
+        lambda x: gt.fused_recurrent_gla(x["q"], x["k"], x["v"], gv=x["q"]),
+        ValueError,
+        r"gv has shape \(2, 19, 3, 5\); it must be \(2, 19, 3, 7\)",
+    ),
+    "decay of values and a gate": (
+        lambda x: gt.fused_recurrent_gated_delta_rule(x["q"], x["k"], x["v"], gv=x["v"], use_gate_in_kernel=True),
         NotImplementedError,
-        "gv is not supported",
+        "gv together with use_gate_in_kernel is not supported",
+    ),
+    "a state that is no state of decayed values": (
+        lambda x: gt.fused_recurrent_gla(x["q"], x["k"], x["v"], gv=x["v"], initial_state=torch.zeros(2, 3, 7, 5)),
+        ValueError,
+        r"initial_state has shape \(2, 3, 7, 5\); it must be \(2, 3, 5, 7\)",
     ),
     "two sigmoids of a given beta": (
         lambda x: gt.chunk_kda(**x, allow_neg_eigval=True),

@@ -3,9 +3,43 @@
 import torch
 from torch import Tensor
 
-from gdn2._problem import Options
+from gdn2._problem import Options, axes, expect
 from gdn2.torch._fla import Result, _call, _chunk, _delta, _layout, _refuse
+from gdn2.torch._ops import state_type
 from gdn2.torch._tensors import allow, require
+
+
+def _sum_of_decays(q, g, gk):
+    """The logarithms of two decays, [B, T, HV] and [B, T, HV, K], either of which may be None, in the type of a state."""
+    if g is None or gk is None:
+        return gk if g is None else g
+    return gk.to(state_type(q)) + g.to(state_type(q))[..., None]
+
+
+def _channels_as_heads(q, v, g, gv, beta, h0, v_first):
+    """(v, g, beta, h0) of HV V heads with one value channel each.
+
+    The columns of a state do not see each other: where each has a decay of its own, each is a head of its own, whose decay is g + gv.
+    """
+    K, (HV, V) = axes("q", q, "B T H K")[3], axes("v", v, "B T HV V")[2:]
+    expect("gv", gv, v.shape)
+    if g is not None:
+        g = (g[..., None] if g.dim() == 3 else g[:, :, :, None]).to(torch.promote_types(g.dtype, torch.float32))
+        gv = g + (gv if g.dim() == 4 else gv[..., None])
+    if beta is not None:
+        beta = beta[..., None].expand(*beta.shape, V).flatten(2)
+    if h0 is not None:
+        expect("initial_state", h0, (h0.shape[0], HV, *((V, K) if v_first else (K, V))))
+        h0 = (h0 if v_first else h0.transpose(2, 3)).flatten(1, 2)[..., None]
+    return v.flatten(2)[..., None], gv.flatten(2, 3), beta, h0
+
+
+def _heads_as_channels(o, h, v, v_first):
+    """Output and final state of _channels_as_heads with the heads of v."""
+    if h is not None:
+        h = h.squeeze(3).unflatten(1, v.shape[2:])
+        h = h if v_first else h.transpose(2, 3).contiguous()
+    return o.reshape(v.shape), h
 
 
 def chunk_gated_delta_rule(
@@ -80,26 +114,29 @@ def fused_recurrent_gated_delta_rule(
     Args:
         g: [B, T, HV], None: 0.
         gk: logarithm of a further decay, [B, T, HV, K].
-        gv: decay of value channels: not supported.
+        gv: logarithm of a decay per value channel, [B, T, HV, V]: slow, since each channel is computed as a head of its own.
+            With gk B T HV V K numbers are made.
         beta: None: 1.
     """
-    _refuse(gv=gv)
-    require(v=v)
-    allow(g=g, gk=gk)
+    require(q=q, v=v)
+    allow(g=g, gk=gk, gv=gv, beta=beta, initial_state=initial_state)
     if g is not None and g.dim() != 3:
         raise ValueError(f"g has shape {tuple(g.shape)}; it must be [B, T, HV]")
-    if gk is not None:
-        if use_gate_in_kernel:
-            raise NotImplementedError("gk together with use_gate_in_kernel is not supported by gdn2; leave one of them out")
-        g = gk if g is None else gk + g[..., None]
+    if use_gate_in_kernel and not (gk is None and gv is None):
+        name = "gv" if gk is None else "gk"
+        raise NotImplementedError(f"{name} together with use_gate_in_kernel is not supported by gdn2; leave one of them out")
+    g = _sum_of_decays(q, g, gk)
     if beta is None:
         beta = torch.ones(v.shape[:3], dtype=v.dtype)
-    v_first = _layout(state_v_first, transpose_state_layout)
-    return _delta(
+    v_first, values, h0 = _layout(state_v_first, transpose_state_layout), v, initial_state
+    if gv is not None:
+        v, g, beta, h0 = _channels_as_heads(q, v, g, gv, beta, h0, v_first)
+    o, h = _delta(
         *(q, k, v, g, beta, scale, use_qk_l2norm_in_kernel, (use_gate_in_kernel, A_log, dt_bias, None)),
         *(use_beta_sigmoid_in_kernel, allow_neg_eigval),
-        **dict(h0=initial_state, final_state=output_final_state, v_first=v_first, cu=cu_seqlens),
+        **dict(h0=h0, final_state=output_final_state, v_first=v_first and gv is None, cu=cu_seqlens),
     )
+    return (o, h) if gv is None else _heads_as_channels(o, h, values, v_first)
 
 
 def chunk_delta_rule(
@@ -189,16 +226,19 @@ def fused_recurrent_gla(
 
     Args:
         gk: None: no decay.
-        gv: decay of value channels: not supported.
+        gv: as fused_recurrent_gated_delta_rule.
         reverse: the tokens are taken from the last to the first; not together with cu_seqlens.
     """
-    _refuse(gv=gv)
     if reverse and cu_seqlens is not None:
         raise NotImplementedError("reverse together with cu_seqlens is not supported by gdn2; leave one of them out")
     require(q=q, k=k, v=v)
-    allow(gk=gk)
+    allow(gk=gk, gv=gv, initial_state=initial_state)
     if reverse:
-        q, k, v, gk = (None if x is None else x.flip(1) for x in (q, k, v, gk))
-    v_first = _layout(state_v_first, transpose_state_layout)
-    o, h = chunk_gla(q, k, v, gk, scale, initial_state, output_final_state, v_first, cu_seqlens)
+        q, k, v, gk, gv = (None if x is None else x.flip(1) for x in (q, k, v, gk, gv))
+    v_first, values, h0 = _layout(state_v_first, transpose_state_layout), v, initial_state
+    if gv is not None:
+        v, gk, _, h0 = _channels_as_heads(q, v, gk, gv, None, h0, v_first)
+    o, h = chunk_gla(q, k, v, gk, scale, h0, output_final_state, v_first and gv is None, cu_seqlens)
+    if gv is not None:
+        o, h = _heads_as_channels(o, h, values, v_first)
     return o.flip(1) if reverse else o, h
