@@ -14,7 +14,7 @@ need() {
 compiles() { printf '#include <stdio.h>\nint main(void) { return 0; }\n' | "$1" -x "$2" -fsyntax-only -; }
 # 3.25 or later, as the top CMakeLists.txt asks.
 cmake_new_enough() {
-  cmake --version | awk 'NR == 1 { split($3, v, "."); exit !(v[1] > 3 || (v[1] == 3 && v[2] >= 25)) }'
+  cmake --version | awk 'NR == 1 { split($3, v, "."); new = v[1] > 3 || (v[1] == 3 && v[2] >= 25) } END { exit !new }'
 }
 links_arm64() { printf 'int main(void) { return 0; }\n' | aarch64-linux-gnu-gcc -x c -o /dev/null - "$@"; }
 venv_ready() {
