@@ -116,7 +116,7 @@ static int take_stages(bench_tensors *t, const bench_case *c, bench_result *r) {
   t->profile = &profile;
   int code = timed(t, c, RUNS, &seconds);
   t->profile = NULL;
-  for (int i = 0; i < GDN2_STAGES; i++) r->stage_ms[i] = 1e-6 * (double)profile.nanoseconds[i] / RUNS;
+  for (int i = 0; i < GDN2_STAGES; i++) r->stage_ms[i] = 1e-6 * (double)profile.nanoseconds[i] / (double)RUNS;
   return code;
 }
 

@@ -178,7 +178,7 @@ static void put_name(text *t, const bench_case *c, int by) {
 /* ---- Drawing -------------------------------------------------------------------------------------------------------------- */
 
 static double place_x(const panel *p, double x) {
-  return LEFT + (log2(x) - p->x_low) / (p->x_high - p->x_low) * (WIDTH - LEFT - RIGHT);
+  return (double)LEFT + (log2(x) - p->x_low) / (p->x_high - p->x_low) * (WIDTH - LEFT - RIGHT);
 }
 static double place_y(const panel *p, double y) { return HEIGHT - BOTTOM - y / p->y_high * (HEIGHT - TOP - BOTTOM); }
 

@@ -76,7 +76,7 @@ static void print_speed(const lm_options *o, const double *ends) {
   struct rusage usage;
   getrusage(RUSAGE_SELF, &usage);
   fprintf(stderr, "\ntokens/s of each tenth:");
-  for (int i = 0; i < PARTS; i++) fprintf(stderr, " %.0f", (double)o->tokens / PARTS / (ends[i + 1] - ends[i]));
+  for (int i = 0; i < PARTS; i++) fprintf(stderr, " %.0f", (double)o->tokens / (double)PARTS / (ends[i + 1] - ends[i]));
   fprintf(stderr, "; most memory %ld KiB\n", usage.ru_maxrss);
 }
 

@@ -20,7 +20,7 @@ void progress_add(progress *bar, double units) {
   if (!bar->on || bar->total <= 0 || now - bar->drawn < 0.1) return;
   double part = bar->done < bar->total ? bar->done / bar->total : 1.0;
   char cells[WIDTH + 1];
-  for (int i = 0; i < WIDTH; i++) cells[i] = i < (int)(part * WIDTH) ? '#' : '.';
+  for (int i = 0; i < WIDTH; i++) cells[i] = i < (int)(part * (double)WIDTH) ? '#' : '.';
   cells[WIDTH] = 0;
   fprintf(stderr, "\r%-8s [%s] %3.0f %%  %.0f s left ", bar->label, cells, 100 * part, (now - bar->started) * (1 - part) / part);
   fflush(stderr);

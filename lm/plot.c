@@ -11,7 +11,7 @@ typedef struct frame {
 
 static double bits(double nats) { return nats / log(2); }
 
-static double x_of(const frame *f, double step) { return LEFT + step / f->steps * (WIDTH - LEFT - RIGHT); }
+static double x_of(const frame *f, double step) { return (double)LEFT + step / f->steps * (WIDTH - LEFT - RIGHT); }
 static double y_of(const frame *f, double y) {
   return HEIGHT - BOTTOM - (y - f->low) / (f->high - f->low) * (HEIGHT - TOP - BOTTOM);
 }

@@ -40,10 +40,10 @@ static slopes slopes_of(const width_case *c, double A_log, double x) {
 /* e^g carries |g| roundings; so does e^(A_log + x), of which a small softplus is made, and e^-z, the slope of a sigmoid at a
  * large z = exp(A_log) x. Below the normal numbers there is nothing, which may be so of exp(A_log) too. */
 static void expect_gradient(const char *name, double got, double slope, double g, double A_log, double x) {
-  const double want = exp(g) == 0 ? 0 : VALUES * exp(g) * slope, size = fmin(fabs(x), 1000);
+  const double want = exp(g) == 0 ? 0 : (double)VALUES * exp(g) * slope, size = fmin(fabs(x), 1000);
   const double exponents = size + fmin(fabs(A_log), 1000) + fmin(exp(A_log) * size, 1000);
   const double error = 1e-6 + (g == -INFINITY ? 0 : 5e-7 * fabs(g)) + 1e-7 * exponents;
-  const double unit = 0x1p-126 * VALUES * (8 + fabs(slope) + size);
+  const double unit = 0x1p-126 * (double)VALUES * (8 + fabs(slope) + size);
   if (!(fabs(got - want) <= error * fabs(want) + unit))
     fail_msg("%s, A_log %g, x %g: %.9g, must be %.9g", name, A_log, x, got, want);
 }
@@ -64,7 +64,7 @@ static void test_sweep(void **state) {
         const double dx = (double)got.values[D_G][h * SWEPT + d];
         expect_gradient("dg", dx, s.by_x, s.g, A, raw);
         assert_true(got.values[D_DT][h * SWEPT + d] == got.values[D_G][h * SWEPT + d]);
-        sum += VALUES * exp(s.g) * s.by_A;
+        sum += (double)VALUES * exp(s.g) * s.by_A;
         between += fabs(dx) > 1e-4;
       }
       sums += fabs(sum) > 1e-2;
@@ -84,7 +84,7 @@ static void one_place(gdn2_decay form, double A_log, double x, double *dx, doubl
   const gradients got = gradient_run(&y);
   for (int64_t d = 1; d < SWEPT; d++) assert_true(got.values[D_G][d] == got.values[D_G][0]);
   *dx = (double)got.values[D_G][0];
-  *dA = (double)got.values[D_A][0] / SWEPT;
+  *dA = (double)got.values[D_A][0] / (double)SWEPT;
   test_release_to(mark);
 }
 

@@ -119,8 +119,8 @@ static void distances_follow_the_power_law(void **state) {
     for (int p = 0; p < ROOM; p++) at[p] += targets[2 + 2 * p] >= 0;
   }
   for (int p = 0; p < ROOM; p++) {
-    const double part = 1 / ((p + 1) * sum), error = sqrt(part * (1 - part) / SAMPLES);
-    assert_true(fabs((double)at[p] / SAMPLES - part) < 4.5 * error);
+    const double part = 1 / ((p + 1) * sum), error = sqrt(part * (1 - part) / (double)SAMPLES);
+    assert_true(fabs((double)at[p] / (double)SAMPLES - part) < 4.5 * error);
   }
 }
 

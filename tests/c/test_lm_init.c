@@ -194,9 +194,9 @@ static void draws_are_uncorrelated(void **state) {
   double element = 0, stream = 0, seed = 0;
   for (uint64_t i = 0; i < COUNT; i++) {
     double here = lm_random_normal(5, 2, i);
-    element += here * lm_random_normal(5, 2, i + 1) / COUNT;
-    stream += here * lm_random_normal(5, 3, i) / COUNT;
-    seed += here * lm_random_normal(6, 2, i) / COUNT;
+    element += here * lm_random_normal(5, 2, i + 1) / (double)COUNT;
+    stream += here * lm_random_normal(5, 3, i) / (double)COUNT;
+    seed += here * lm_random_normal(6, 2, i) / (double)COUNT;
   }
   const double four_errors = 4 / sqrt(COUNT);
   assert_true(fabs(element) < four_errors && fabs(stream) < four_errors && fabs(seed) < four_errors);

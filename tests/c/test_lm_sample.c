@@ -15,7 +15,7 @@ static counts draw(const lm_sampling *how) {
   counts c = {{0}};
   int32_t order[V];
   double weight[V];
-  for (uint64_t n = 0; n < DRAWS; n++) c.part[lm_sample(logits, V, how, n, order, weight)] += 1.0 / DRAWS;
+  for (uint64_t n = 0; n < DRAWS; n++) c.part[lm_sample(logits, V, how, n, order, weight)] += 1.0 / (double)DRAWS;
   return c;
 }
 
@@ -25,7 +25,7 @@ static void assert_parts(const counts *c, double temperature, const int *kept) {
   for (int v = 0; v < V; v++) sum += kept[v] ? exp((double)logits[v] / temperature) : 0;
   for (int v = 0; v < V; v++) {
     const double p = kept[v] ? exp((double)logits[v] / temperature) / sum : 0;
-    if (!(fabs(c->part[v] - p) <= 4.5 * sqrt(p * (1 - p) / DRAWS) + 1e-12))
+    if (!(fabs(c->part[v] - p) <= 4.5 * sqrt(p * (1 - p) / (double)DRAWS) + 1e-12))
       fail_msg("token %d: %.4f, not %.4f", v, c->part[v], p);
   }
 }
