@@ -64,7 +64,8 @@ typedef enum gdn2_status {
   GDN2_ERR_STRIDE = 4,    /* a stride is not supported, overflows, or makes an output overlap itself */
   GDN2_ERR_MEMORY = 5,    /* memory could not be allocated */
   GDN2_ERR_WORKSPACE = 6, /* the caller's workspace is too small or misaligned */
-  GDN2_ERR_ISA = 7        /* the instruction set asked for is unknown or not available on this machine */
+  GDN2_ERR_ISA = 7,       /* the instruction set asked for is unknown or not available on this machine */
+  GDN2_ERR_MPI = 8        /* of gdn2_mpi.h alone: MPI is not running, or has reported an error */
 } gdn2_status;
 
 /* The name of a status, for example "GDN2_ERR_SHAPE". Never NULL. */

@@ -25,6 +25,7 @@ const char *gdn2_status_name(gdn2_status status) {
   case GDN2_ERR_MEMORY: return "GDN2_ERR_MEMORY";
   case GDN2_ERR_WORKSPACE: return "GDN2_ERR_WORKSPACE";
   case GDN2_ERR_ISA: return "GDN2_ERR_ISA";
+  case GDN2_ERR_MPI: return "GDN2_ERR_MPI";
   }
   return "unknown status";
 }

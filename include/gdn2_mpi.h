@@ -1,0 +1,70 @@
+/* gdn2_mpi.h - sequences longer than one machine's memory: their tokens split over MPI ranks. Library libgdn2_mpi.
+ *
+ * Each rank of a communicator holds a shard, some consecutive tokens of every sequence: rank 0 the first, the last rank the last.
+ * It calls gdn2_mpi_forward or gdn2_mpi_backward with the arguments of gdn2_forward or gdn2_backward for its shard as if this
+ * were all there is, and gets the outputs and gradients of its tokens in the whole sequence. All options of the two functions
+ * work; what must be equal on all ranks is B, HV, K, V, whether the tensors are float64, and which of dA_log and ddt_bias are
+ * asked for. T may differ from rank to rank and may be 0.
+ *
+ * How: the state after a shard is an affine function of the state before it, S -> M S + c. The ranks compute M (K x K) and
+ * c (K x V) for each head, combine them in a logarithmic number of messages, and then run the shard from the state that they got:
+ * equations (M1) to (M6) of docs/math.md, where the cost is. On one rank the functions are gdn2_forward and gdn2_backward.
+ *
+ * Every function with a communicator is collective: all its ranks call it, in the same order as their other collective calls, and
+ * MPI is called by the calling thread only (MPI_THREAD_FUNNELED). The bits of a result do not depend on threads and are the same
+ * from run to run; another number of ranks, or other places of the cuts, may change the last ones. Infinities and NaN reach the
+ * ranks behind theirs, but an infinite state may arrive as NaN.
+ *
+ * Errors: what one rank refuses, all refuse, with its status and its sentence in gdn2_mpi_last_error(), and nothing is written on
+ * any of them. GDN2_ERR_MPI: MPI is not running, or has reported an error; outputs are undefined then. The error handler of the
+ * communicator is not called, and nothing aborts. What cannot be told to the others, a NULL or wrong `shard`, fails on this rank
+ * alone.
+ */
+#ifndef GDN2_MPI_H
+#define GDN2_MPI_H
+
+#include <gdn2.h>
+#include <mpi.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The place of a rank's tokens among all. */
+typedef struct gdn2_mpi_shard {
+  size_t struct_size; /* sizeof(gdn2_mpi_shard) */
+  MPI_Comm comm;      /* an intracommunicator; its ranks are in the order of time */
+  /* With cu_seqlens, which are those of the shard, counted from its first token: 1 if the first sequence of this shard is the
+   * rest of the last one of the rank before, whose tokens must then end at cu_seqlens[N]. It may go through any number of
+   * shards, being their only sequence; of length 0 where a shard has none of its tokens. Must be 0 without cu_seqlens, where
+   * every rank but the first continues the sequences of the one before. */
+  int continues;
+  /* What the forward leaves to the backward of the same shard: the state before it, and M; gdn2_mpi_kept_bytes. NULL in the
+   * forward: not kept. In the backward, on all ranks or on none; NULL: computed again, by another pass over most shards. */
+  void *kept;
+  size_t kept_bytes;
+} gdn2_mpi_shard;
+
+/* gdn2_forward of this rank's shard. The initial state h0 belongs to the beginning of a sequence: without cu_seqlens it must be
+ * absent on every rank but the first; with them, h0[0] is not read where `continues` is 1. h_final, which every rank may ask for,
+ * is the state after the last token of the shard; snapshots are counted from its first. exec.workspace must be NULL. */
+GDN2_API gdn2_status gdn2_mpi_forward(const gdn2_forward_args *args, const gdn2_mpi_shard *shard);
+
+/* gdn2_backward of this rank's shard, of the loss that is a function of the outputs and final states of all ranks. dh_final is
+ * the gradient by what h_final is in the forward, so most callers have it on the last rank alone. dh0 is by h0: without
+ * cu_seqlens, it must be absent on every rank but the first; with them, dh0[0] is 0 where `continues` is 1. dA_log and ddt_bias
+ * are the sums over all ranks, added in the order of ranks, in float64; every rank gets the same bits. exec.workspace must be
+ * NULL.
+ */
+GDN2_API gdn2_status gdn2_mpi_backward(const gdn2_backward_args *args, const gdn2_mpi_shard *shard);
+
+/* Bytes of `kept` for a problem: those of B HV matrices of K rows and K + V columns (B is 1 with cu_seqlens). Not collective. */
+GDN2_API gdn2_status gdn2_mpi_kept_bytes(const gdn2_problem *problem, size_t *bytes);
+
+/* The sentence behind the last failure of a function of this header in this thread: which rank refused, and what. "" if none. */
+GDN2_API const char *gdn2_mpi_last_error(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

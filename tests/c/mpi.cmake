@@ -1,0 +1,27 @@
+# Sequences over MPI ranks: the same programs on several numbers of them. From five on, maps are composed before a state arrives.
+if(TARGET gdn2_mpi)
+  add_library(gdn2_test_mpi STATIC support/mpi_pack.c support/mpi_shard.c support/double_case.c support/gradient_oracle.c
+                                   support/gradient_run.c support/width_case.c support/width_number.c support/width_run.c)
+  target_link_libraries(gdn2_test_mpi PUBLIC gdn2_test_support MPI::MPI_C)
+
+  # gdn2_mpi_test(NAME RANKS...)
+  function(gdn2_mpi_test name)
+    add_executable(${name} ${name}.c)
+    target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O2>)
+    target_link_libraries(${name} PRIVATE gdn2_mpi gdn2_test_mpi)
+    set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+    foreach(ranks ${ARGN})
+      add_test(NAME ${name}/${ranks} COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks} ${MPIEXEC_PREFLAGS}
+                                             $<TARGET_FILE:${name}>)
+      # More ranks than cores, and root in a container: Open MPI wants to be asked; others do not read these.
+      set_tests_properties(
+        ${name}/${ranks}
+        PROPERTIES TIMEOUT 300 PROCESSORS 2
+                   ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMPI_MCA_rmaps_base_oversubscribe=1;\
+OMPI_MCA_hwloc_base_binding_policy=none;PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe;OMP_WAIT_POLICY=passive")
+    endforeach()
+  endfunction()
+
+  gdn2_mpi_test(test_mpi_exact 1 2 3 4 7)
+  gdn2_mpi_test(test_mpi_options 1 2 4 7)
+endif()
