@@ -17,6 +17,7 @@ cmake_new_enough() {
   cmake --version | awk 'NR == 1 { split($3, v, "."); new = v[1] > 3 || (v[1] == 3 && v[2] >= 25) } END { exit !new }'
 }
 links_arm64() { printf 'int main(void) { return 0; }\n' | aarch64-linux-gnu-gcc -x c -o /dev/null - "$@"; }
+mpi_ready() { printf '#include <mpi.h>\nint main(void) { return 0; }\n' | mpicc -x c -fsyntax-only - && mpiexec --version; }
 venv_ready() {
   for python in python3 python3.13 python3.12 python3.11; do
     "$python" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' && return 0
@@ -37,6 +38,7 @@ for stage in "${@:-build}"; do
   test)
     need g++ compiles g++ c++
     need libcmocka-dev pkg-config --exists cmocka
+    need "libopenmpi-dev openmpi-bin" mpi_ready
     need binutils objdump --version
     need python3-venv venv_ready
     ;;

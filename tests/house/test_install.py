@@ -18,6 +18,8 @@ PRINTED = {
     "packed": "text 0 ends with 4 and 2\ntext 1 ends with 7 and 8\ntext 2 ends with 55 and 20\n",
     "drafts": "drafts read 11 31 61 101\nafter 2 of them the next token reads 36\n",
 }
+# What needs the component mpi: test_mpi.py runs it.
+WITH_MPI = {"ranks"}
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +41,8 @@ def pkg_config(run, libdir):
     environment = {**os.environ, "PKG_CONFIG_PATH": str(libdir / "pkgconfig")}
 
     def flags(*options):
-        return shlex.split(run("pkg-config", *options, "gdn2", env=environment))
+        packages = [] if "gdn2_mpi" in options else ["gdn2"]
+        return shlex.split(run("pkg-config", *options, *packages, env=environment))
 
     return flags
 
@@ -62,7 +65,9 @@ def test_library_needs_no_path_of_the_build(run, libdir):
 
 
 def test_headers_are_installed(source, prefix):
-    for header in (source / "include").glob("*.h"):
+    headers = {header for header in (source / "include").glob("*.h") if header.stem != "gdn2_mpi" or "GDN2_MPI_LIBRARY" in os.environ}
+    assert {header.name for header in headers} == {header.name for header in (prefix / "include").glob("*.h")}
+    for header in headers:
         assert (prefix / "include" / header.name).read_bytes() == header.read_bytes()
 
 
@@ -71,7 +76,7 @@ def test_pkg_config_version(pkg_config, source):
 
 
 def test_every_example_has_its_output(source):
-    assert {path.stem for path in (source / "examples").glob("*.c")} == set(PRINTED)
+    assert {path.stem for path in (source / "examples").glob("*.c")} == set(PRINTED) | WITH_MPI
 
 
 @pytest.mark.parametrize("example", PRINTED)
