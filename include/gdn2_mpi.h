@@ -61,6 +61,21 @@ GDN2_API gdn2_status gdn2_mpi_backward(const gdn2_backward_args *args, const gdn
 /* Bytes of `kept` for a problem: those of B HV matrices of K rows and K + V columns (B is 1 with cu_seqlens). Not collective. */
 GDN2_API gdn2_status gdn2_mpi_kept_bytes(const gdn2_problem *problem, size_t *bytes);
 
+/* The causal convolution before the rule (gdn2_layer.h), whose state is the last W-1 inputs. Both functions write an array
+ * [N, 1, D, W-1], contiguous, float32, or float64 where x is, for a call of gdn2_conv_forward or gdn2_conv_backward on the shard
+ * that follows; N is B without cu_seqlens. A shard may have fewer than W-1 tokens. slots and fresh must be NULL; `kept` is not
+ * used.
+ *
+ * The states before the shard: from the ranks before it, and problem->state where a sequence begins: without cu_seqlens that must
+ * be absent on every rank but the first. The outputs of the whole sequence follow, to the bit. */
+GDN2_API gdn2_status gdn2_mpi_conv_state(const gdn2_conv_problem *problem, const gdn2_mpi_shard *shard, void *state);
+
+/* The gradient by the states behind the shard: args->dstate_final, and what the ranks behind it add. problem.state must be what
+ * gdn2_mpi_conv_state gave; outputs of args are not written. dweight and dbias of the call that follows are this shard's part of
+ * the sums; dstate of a sequence that began before the shard has been passed on, and counts for nobody else. */
+GDN2_API gdn2_status gdn2_mpi_conv_dstate_final(const gdn2_conv_backward_args *args, const gdn2_mpi_shard *shard,
+                                                void *dstate_final);
+
 /* The sentence behind the last failure of a function of this header in this thread: which rank refused, and what. "" if none. */
 GDN2_API const char *gdn2_mpi_last_error(void);
 

@@ -51,7 +51,7 @@ static gdn2_card card_of(const gdn2_backward_args *args, const gdn2_mpi_shard *s
   gdn2_card card = {.continues = shard->continues};
   b->A = parameter(b, &args->problem, true);
   b->dt = parameter(b, &args->problem, per_head(&args->ddt_bias));
-  card.same[GDN2_SAME_CALL] = 1;
+  card.same[GDN2_SAME_CALL] = GDN2_CALL_BACKWARD;
   card.same[GDN2_SAME_KEPT] = shard->kept != NULL;
   card.same[GDN2_SAME_A] = count_of(&b->A, &args->dA_log);
   card.same[GDN2_SAME_DT] = count_of(&b->dt, &args->ddt_bias);

@@ -4,16 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const names[GDN2_SAME_FIELDS] = {"the function (0: forward, 1: backward)",
-                                                    "cu_seqlens (1: given)",
-                                                    "float64 (1: yes)",
-                                                    "B",
-                                                    "HV",
-                                                    "K",
-                                                    "V",
-                                                    "kept (1: given)",
-                                                    "the count of dA_log",
-                                                    "the count of ddt_bias"};
+static const char *const names[GDN2_SAME_FIELDS] = {
+    "the function",    "cu_seqlens (1: given)", "float64 (1: yes)",     "B", "HV", "K", "V",
+    "kept (1: given)", "the count of dA_log",   "the count of ddt_bias"};
 
 /* ---- The communicator ---- */
 
@@ -85,12 +78,19 @@ gdn2_status gdn2_group_agree(const gdn2_group *group, gdn2_status mine) {
 }
 
 /* The same cards lead to the same answer everywhere. */
+/* The states of a convolution have other sizes. */
+static const char *name_of(int field, int64_t call) {
+  const bool conv = call == GDN2_CALL_CONV_STATE || call == GDN2_CALL_CONV_DSTATE;
+  if (conv && field == GDN2_SAME_K) return "D";
+  return conv && field == GDN2_SAME_V ? "W - 1" : names[field];
+}
+
 static gdn2_status check_cards(const gdn2_card *cards, int ranks) {
   for (int r = 1; r < ranks; r++)
     for (int i = 0; i < GDN2_SAME_FIELDS; i++)
       if (cards[r].same[i] != cards[0].same[i])
-        return gdn2_mpi_fail(GDN2_ERR_SHAPE, "rank %d: %s is %" PRId64 "; it must be what it is on rank 0, %" PRId64, r, names[i],
-                             cards[r].same[i], cards[0].same[i]);
+        return gdn2_mpi_fail(GDN2_ERR_SHAPE, "rank %d: %s is %" PRId64 "; it must be what it is on rank 0, %" PRId64, r,
+                             name_of(i, cards[0].same[GDN2_SAME_CALL]), cards[r].same[i], cards[0].same[i]);
   for (int r = 1; r < ranks; r++)
     if (cards[r].continues && cards[r - 1].N == 0 && cards[r].same[GDN2_SAME_PACKED])
       return gdn2_mpi_fail(GDN2_ERR_SHAPE,

@@ -6,7 +6,7 @@
 
 /* What must be equal on all ranks; its names are in group.c. */
 enum {
-  GDN2_SAME_CALL,   /* 0: forward, 1: backward */
+  GDN2_SAME_CALL,   /* the function */
   GDN2_SAME_PACKED, /* 1: cu_seqlens are given */
   GDN2_SAME_WIDE,   /* 1: float64 */
   GDN2_SAME_ROWS,   /* sequences that go through: B, or 1 with cu_seqlens */
@@ -18,6 +18,8 @@ enum {
   GDN2_SAME_DT,   /* of ddt_bias */
   GDN2_SAME_FIELDS
 };
+
+enum { GDN2_CALL_FORWARD, GDN2_CALL_BACKWARD, GDN2_CALL_CONV_STATE, GDN2_CALL_CONV_DSTATE };
 
 /* What a rank tells all others. */
 typedef struct gdn2_card {

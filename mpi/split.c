@@ -9,7 +9,7 @@ enum { ALIGN = 64 };
 
 /* ---- Checks ---- */
 
-static gdn2_status check_continues(const gdn2_split *s, const gdn2_mpi_shard *shard) {
+gdn2_status gdn2_split_check_place(const gdn2_split *s, const gdn2_mpi_shard *shard) {
   const int c = shard->continues;
   if (c != 0 && c != 1) return gdn2_mpi_fail(GDN2_ERR_ARGUMENT, "shard.continues is %d; it must be 0 or 1", c);
   if (c && !s->packed)
@@ -47,7 +47,7 @@ gdn2_status gdn2_split_check(gdn2_split *s, const gdn2_problem *problem, const g
   if (problem->h0.data && !s->packed && s->group.rank > 0)
     return gdn2_mpi_fail(GDN2_ERR_ARGUMENT,
                          "h0 is given; it must be absent on every rank but the first, where the sequences begin");
-  const gdn2_status status = check_continues(s, shard);
+  const gdn2_status status = gdn2_split_check_place(s, shard);
   return status == GDN2_OK ? check_kept(s, shard) : status;
 }
 

@@ -30,6 +30,8 @@ typedef struct gdn2_split {
 
 /* What this header asks of a shard beside what the functions of gdn2.h ask of the arguments. */
 gdn2_status gdn2_split_check(gdn2_split *s, const gdn2_problem *problem, const gdn2_exec *exec, const gdn2_mpi_shard *shard);
+/* The part of it that is about `continues`; needs packed and N. */
+gdn2_status gdn2_split_check_place(const gdn2_split *s, const gdn2_mpi_shard *shard);
 /* Everybody's cards; after it the topology is known. */
 gdn2_status gdn2_split_meet(gdn2_split *s, const gdn2_card *mine);
 /* The memory of the scan and of the summaries of the forward, and the calls that compute these. */

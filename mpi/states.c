@@ -55,6 +55,14 @@ void gdn2_block_add(const gdn2_block *b, const void *from, void *to) {
       ((float *)to)[i] += ((const float *)from)[i];
 }
 
+gdn2_input gdn2_block_from(const gdn2_block *b, gdn2_input x, int axis, int64_t first) {
+  int64_t stride[4];
+  gdn2_block_strides(b, x.stride, stride);
+  memcpy(x.stride, stride, sizeof stride);
+  if (x.data) x.data = (const char *)x.data + (int64_t)size_of(x.dtype) * first * stride[axis];
+  return x;
+}
+
 /* ---- Parts of a problem ---- */
 
 int64_t gdn2_problem_heads(const gdn2_problem *p) { return p->HV ? p->HV : p->H; }
@@ -65,11 +73,7 @@ static int64_t offset(const gdn2_problem *p, int64_t n) {
 
 gdn2_input gdn2_problem_tokens(const gdn2_problem *p, gdn2_input x, int64_t heads, int64_t channels, int64_t n) {
   const gdn2_block b = {.shape = {1, p->T, heads, channels}};
-  int64_t stride[4];
-  gdn2_block_strides(&b, x.stride, stride);
-  memcpy(x.stride, stride, sizeof stride);
-  if (x.data) x.data = (const char *)x.data + (int64_t)size_of(x.dtype) * offset(p, n) * stride[1];
-  return x;
+  return gdn2_block_from(&b, x, 1, offset(p, n));
 }
 
 gdn2_problem gdn2_problem_sequence(const gdn2_problem *p, int64_t n) {
@@ -81,13 +85,8 @@ gdn2_problem gdn2_problem_sequence(const gdn2_problem *p, int64_t n) {
   part.g = gdn2_problem_tokens(p, p->g, p->g_key_heads ? p->H : HV, p->K, n);
   part.b = gdn2_problem_tokens(p, p->b, p->b_key_heads ? p->H : HV, p->K, n);
   part.w = gdn2_problem_tokens(p, p->w, HV, p->V, n);
-  if (p->h0.data) {
-    const gdn2_block b = {.shape = {p->N, HV, p->K, p->V}, .dtype = p->h0.dtype};
-    int64_t stride[4];
-    gdn2_block_strides(&b, p->h0.stride, stride);
-    memcpy(part.h0.stride, stride, sizeof stride);
-    part.h0.data = (const char *)p->h0.data + (int64_t)size_of(p->h0.dtype) * n * stride[0];
-  }
+  const gdn2_block states = {.shape = {p->N, HV, p->K, p->V}};
+  part.h0 = gdn2_block_from(&states, p->h0, 0, n);
   part.T = offset(p, n + 1) - offset(p, n);
   part.cu_seqlens = NULL;
   part.N = 0;

@@ -6,7 +6,8 @@ if(TARGET gdn2_mpi)
 
   # More ranks than cores, and root in a container: Open MPI wants to be asked; others do not read these.
   set(environment OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
-                  OMPI_MCA_hwloc_base_binding_policy=none PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
+                  OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_mpi_yield_when_idle=1
+                  PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
                   OMP_WAIT_POLICY=passive)
   if(GDN2_SANITIZE)
     # Open MPI's plugins leak, and are no longer loaded when the leaks are listed: they cannot be told from others by name.
@@ -33,4 +34,5 @@ if(TARGET gdn2_mpi)
   gdn2_mpi_test(test_mpi_options 1 2 4 7)
   gdn2_mpi_test(test_mpi_errors 1 2 4)
   gdn2_mpi_test(test_mpi_bits 2 3 6)
+  gdn2_mpi_test(test_mpi_conv 1 2 5)
 endif()

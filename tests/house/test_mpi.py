@@ -13,7 +13,8 @@ MPIEXEC = os.environ.get("GDN2_MPIEXEC", "mpiexec")
 # More ranks than cores, and root in a container, for Open MPI.
 RANKS = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
          "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe", "OMP_NUM_THREADS": "1"}
-NAMES = ["gdn2_mpi_backward", "gdn2_mpi_forward", "gdn2_mpi_kept_bytes", "gdn2_mpi_last_error"]
+NAMES = ["gdn2_mpi_backward", "gdn2_mpi_conv_dstate_final", "gdn2_mpi_conv_state", "gdn2_mpi_forward", "gdn2_mpi_kept_bytes",
+         "gdn2_mpi_last_error"]
 
 pytestmark = pytest.mark.skipif(LIBRARY is None, reason="built without GDN2_MPI")
 
