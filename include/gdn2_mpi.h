@@ -30,6 +30,14 @@
 extern "C" {
 #endif
 
+/* How the states get from rank to rank. */
+typedef enum gdn2_mpi_method {
+  GDN2_MPI_AUTO = 0, /* up to three ranks GDN2_MPI_HEADS, where it can be, else GDN2_MPI_SCAN */
+  GDN2_MPI_SCAN = 1, /* M and c of each shard, combined by a scan: all ranks at once, for 14 operations where one rank has 6 */
+  GDN2_MPI_HEADS = 2 /* group of heads after group of heads, from rank to rank: no operation more, but a rank waits for its first
+                      * heads. Not with GDN2_HEADS_TILED where HV is not H */
+} gdn2_mpi_method;
+
 /* The place of a rank's tokens among all. */
 typedef struct gdn2_mpi_shard {
   size_t struct_size; /* sizeof(gdn2_mpi_shard) */
@@ -39,6 +47,7 @@ typedef struct gdn2_mpi_shard {
    * shards, being their only sequence; of length 0 where a shard has none of its tokens. Must be 0 without cu_seqlens, where
    * every rank but the first continues the sequences of the one before. */
   int continues;
+  gdn2_mpi_method method; /* the same in the backward as in the forward */
   /* What the forward leaves to the backward of the same shard: the state before it, and M; gdn2_mpi_kept_bytes. NULL in the
    * forward: not kept. In the backward, on all ranks or on none; NULL: computed again, by another pass over most shards. */
   void *kept;

@@ -1,12 +1,14 @@
 #include "error.h"
-#include "split.h"
+#include "heads.h"
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct backward {
   gdn2_split s;
+  gdn2_heads heads;
   gdn2_backward_args main, summary; /* summary: of c', (M5), where the call itself does not give it */
   bool main_first;                  /* a rank on which the sequences end: the call itself gives what the others wait for */
+  void *zeros;                      /* [rows, HV, K, V], where a gradient by h0 is asked for that is none */
   void *all_h0;                     /* see gdn2_split_take_all */
   void *dh_final;                   /* [N, HV, K, V], where other ranks add to the caller's */
   gdn2_block A, dt;
@@ -60,6 +62,12 @@ static gdn2_card card_of(const gdn2_backward_args *args, const gdn2_mpi_shard *s
 
 /* ---- The calls ---- */
 
+/* Where the gradient goes that the rank before waits for. */
+static gdn2_output sent(const backward *b) {
+  return (gdn2_output){.data = b->s.method == GDN2_MPI_HEADS ? (void *)b->heads.made : b->s.scan.own.c,
+                       .dtype = b->s.states.dtype};
+}
+
 /* The gradient by the state before the shard, or before its first sequence where no other gradient reaches it. */
 static gdn2_backward_args summary_of(const backward *b, const gdn2_backward_args *args) {
   const gdn2_split *s = &b->s;
@@ -67,7 +75,7 @@ static gdn2_backward_args summary_of(const backward *b, const gdn2_backward_args
                           .problem = s->problem,
                           .d_o = args->d_o,
                           .dh_final = args->dh_final,
-                          .dh0 = {.data = s->scan.own.c, .dtype = s->states.dtype},
+                          .dh0 = sent(b),
                           .checkpoint_every = args->checkpoint_every,
                           .profile = args->profile};
   if (s->through) {
@@ -96,23 +104,36 @@ static void take_sums(backward *b, const gdn2_backward_args *args) {
                                                : (gdn2_output){.data = b->ddt, .dtype = b->dt.dtype};
 }
 
+static void take_arrays(backward *b, const gdn2_backward_args *args) {
+  gdn2_split *s = &b->s;
+  gdn2_block all = s->states;
+  all.shape[0] = s->N;
+  b->all_h0 = gdn2_split_take_all(s, s->in);
+  if (s->out) b->dh_final = gdn2_split_take(s, gdn2_block_bytes(&all));
+  if (s->in && args->dh0.data) b->zeros = gdn2_split_take(s, gdn2_block_bytes(&s->states));
+  take_sums(b, args);
+}
+
 static gdn2_status prepare(const gdn2_backward_args *args, const gdn2_mpi_shard *shard, backward *b) {
   gdn2_split *s = &b->s;
+  const bool scan = s->method == GDN2_MPI_SCAN;
   gdn2_split_prepare(s, shard);
+  if (!scan) gdn2_heads_prepare(s, &b->heads);
   if (shard->kept) s->c_call.struct_size = s->M_call.struct_size = 0;
   b->main = *args;
-  b->main_first = s->in && s->through && !s->out;
-  if (s->in && !b->main_first) b->summary = summary_of(b, args);
-  if (b->main_first) b->main.dh0 = (gdn2_output){.data = s->scan.own.c, .dtype = s->states.dtype};
-  b->all_h0 = gdn2_split_take_all(s, s->in);
-  if (s->out) {
-    gdn2_block all = s->states;
-    all.shape[0] = s->N;
-    b->dh_final = gdn2_split_take(s, gdn2_block_bytes(&all));
+  take_arrays(b, args);
+  if (s->out) b->main.dh_final = (gdn2_input){.data = b->dh_final, .dtype = s->states.dtype};
+  b->main_first = scan && s->in && s->through && !s->out;
+  if (s->in && !b->main_first && (scan || !s->through)) b->summary = summary_of(b, args);
+  if (b->main_first || (!scan && s->in && s->through)) b->main.dh0 = sent(b);
+  if (scan) {
+    gdn2_split_reserve_backward(s, &b->main);
+    gdn2_split_reserve_backward(s, &b->summary);
+  } else {
+    gdn2_heads_reserve_forward(s, &b->heads, &s->c_call);
+    gdn2_heads_reserve_backward(s, &b->heads, &b->main);
+    gdn2_heads_reserve_backward(s, &b->heads, &b->summary);
   }
-  take_sums(b, args);
-  gdn2_split_reserve_backward(s, &b->main);
-  gdn2_split_reserve_backward(s, &b->summary);
   return gdn2_split_end_of_taking(s);
 }
 
@@ -160,41 +181,53 @@ static gdn2_status scan_back(backward *b) {
 }
 
 /* What arrives from the ranks behind is added to the gradient by the last states of the shard. */
-static void take_over(backward *b, const gdn2_backward_args *args) {
+static void take_over(backward *b) {
   const gdn2_split *s = &b->s;
   gdn2_block all = s->states;
   if (!s->out) return;
   all.shape[0] = s->N;
-  gdn2_block_get(&all, &args->dh_final, 0, b->dh_final);
-  char *last = (char *)b->dh_final + (gdn2_block_bytes(&all) - gdn2_block_bytes(&s->states));
-  gdn2_block_add(&s->states, s->scan.before.c, last);
-  b->main.dh_final = (gdn2_input){.data = b->dh_final, .dtype = s->states.dtype};
+  gdn2_block_add(&s->states, s->scan.before.c, (char *)b->dh_final + (gdn2_block_bytes(&all) - gdn2_block_bytes(&s->states)));
 }
 
 /* The first sequence did not begin with its h0. */
 static void clear_first_dh0(const backward *b, const gdn2_backward_args *args) {
-  const gdn2_split *s = &b->s;
-  if (!s->in || !args->dh0.data) return;
-  memset(s->scan.sent.c, 0, gdn2_block_bytes(&s->states));
-  gdn2_block_put(&s->states, s->scan.sent.c, &args->dh0, 0);
+  if (!b->zeros) return;
+  memset(b->zeros, 0, gdn2_block_bytes(&b->s.states));
+  gdn2_block_put(&b->s.states, b->zeros, &args->dh0, 0);
 }
 
-static gdn2_status arrive(backward *b, const gdn2_mpi_shard *shard) {
+static gdn2_status run_scan(const gdn2_mpi_shard *shard, backward *b) {
   gdn2_split *s = &b->s;
   gdn2_status status = gdn2_split_forward(s, s->c_call);
   if (status == GDN2_OK) status = gdn2_split_forward(s, s->M_call);
   if (status == GDN2_OK && !shard->kept) status = gdn2_split_scan(s);
   b->main.problem = gdn2_split_arrived(s, b->all_h0);
-  return status;
+  if (status == GDN2_OK) status = gdn2_split_backward(s, b->main_first ? b->main : b->summary);
+  if (status == GDN2_OK) status = scan_back(b);
+  take_over(b);
+  return status == GDN2_OK && !b->main_first ? gdn2_split_backward(s, b->main) : status;
+}
+
+/* Without a kept state it comes by another forward, of those ranks that have one behind them. */
+static gdn2_status run_heads(const gdn2_mpi_shard *shard, backward *b) {
+  const gdn2_split *s = &b->s;
+  gdn2_status status = GDN2_OK;
+  if (!shard->kept) {
+    gdn2_forward_args again = s->c_call;
+    if (!s->through) again.struct_size = 0;
+    again.problem = gdn2_split_arrived(s, b->all_h0);
+    status = gdn2_heads_run_forward(s, &b->heads, &again, &s->c_call, b->all_h0);
+  }
+  b->main.problem = gdn2_split_arrived(s, b->all_h0);
+  return status == GDN2_OK ? gdn2_heads_run_backward(s, &b->heads, &b->main, &b->summary, b->dh_final) : status;
 }
 
 static gdn2_status run(const gdn2_backward_args *args, const gdn2_mpi_shard *shard, backward *b) {
-  gdn2_split *s = &b->s;
-  gdn2_status status = arrive(b, shard);
-  if (status == GDN2_OK) status = gdn2_split_backward(s, b->main_first ? b->main : b->summary);
-  if (status == GDN2_OK) status = scan_back(b);
-  take_over(b, args);
-  if (status == GDN2_OK && !b->main_first) status = gdn2_split_backward(s, b->main);
+  const gdn2_split *s = &b->s;
+  gdn2_block all = s->states;
+  all.shape[0] = s->N;
+  if (s->out) gdn2_block_get(&all, &args->dh_final, 0, b->dh_final);
+  gdn2_status status = s->method == GDN2_MPI_SCAN ? run_scan(shard, b) : run_heads(shard, b);
   if (status == GDN2_OK) clear_first_dh0(b, args);
   if (status == GDN2_OK) status = sum(b, &b->A, b->dA, &args->dA_log);
   return status == GDN2_OK ? sum(b, &b->dt, b->ddt, &args->ddt_bias) : status;

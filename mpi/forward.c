@@ -1,8 +1,9 @@
 #include "error.h"
-#include "split.h"
+#include "heads.h"
 
 typedef struct forward {
   gdn2_split s;
+  gdn2_heads heads;
   gdn2_forward_args main;
   bool main_first; /* a rank on which the sequences begin: the call itself gives what the others wait for */
   void *all;       /* see gdn2_split_take_all */
@@ -29,14 +30,22 @@ static gdn2_status prepare(const gdn2_forward_args *args, const gdn2_mpi_shard *
   gdn2_split *s = &f->s;
   gdn2_split_prepare(s, shard);
   f->main = *args;
+  f->all = gdn2_split_take_all(s, s->in);
+  if (s->method == GDN2_MPI_HEADS) {
+    gdn2_forward_args longest = *args;
+    gdn2_heads_prepare(s, &f->heads);
+    if (s->out && s->through) longest.h_final = (gdn2_output){.data = f->heads.made, .dtype = s->states.dtype};
+    gdn2_heads_reserve_forward(s, &f->heads, &longest);
+    gdn2_heads_reserve_forward(s, &f->heads, &s->c_call);
+    return gdn2_split_end_of_taking(s);
+  }
   f->main_first = s->out && s->through && !s->in;
   if (f->main_first) f->main.h_final = s->c_call.h_final, s->c_call.struct_size = 0;
-  f->all = gdn2_split_take_all(s, s->in);
   gdn2_split_reserve_forward(s, &f->main);
   return gdn2_split_end_of_taking(s);
 }
 
-static gdn2_status run(const gdn2_forward_args *args, forward *f) {
+static gdn2_status run_scan(const gdn2_forward_args *args, forward *f) {
   gdn2_split *s = &f->s;
   gdn2_status status = gdn2_split_forward(s, f->main_first ? f->main : s->c_call);
   if (f->main_first && status == GDN2_OK && args->h_final.data) gdn2_block_put(&s->states, s->scan.own.c, &args->h_final, 0);
@@ -45,6 +54,12 @@ static gdn2_status run(const gdn2_forward_args *args, forward *f) {
   if (status != GDN2_OK || f->main_first) return status;
   f->main.problem = gdn2_split_arrived(s, f->all);
   return gdn2_split_forward(s, f->main);
+}
+
+static gdn2_status run(const gdn2_forward_args *args, forward *f) {
+  if (f->s.method == GDN2_MPI_SCAN) return run_scan(args, f);
+  f->main.problem = gdn2_split_arrived(&f->s, f->all);
+  return gdn2_heads_run_forward(&f->s, &f->heads, &f->main, &f->s.c_call, f->all);
 }
 
 gdn2_status gdn2_mpi_forward(const gdn2_forward_args *args, const gdn2_mpi_shard *shard) {

@@ -5,7 +5,7 @@
 #include <string.h>
 
 static const char *const names[GDN2_SAME_FIELDS] = {
-    "the function",    "cu_seqlens (1: given)", "float64 (1: yes)",     "B", "HV", "K", "V",
+    "the function",    "cu_seqlens (1: given)", "float64 (1: yes)",     "B", "HV", "K", "V", "the method (1: scan, 2: heads)",
     "kept (1: given)", "the count of dA_log",   "the count of ddt_bias"};
 
 /* ---- The communicator ---- */
@@ -108,6 +108,33 @@ gdn2_status gdn2_group_meet(gdn2_group *group, const gdn2_card *mine) {
                            "MPI_Allgather");
   return status == GDN2_OK ? check_cards(group->cards, group->ranks) : status;
 }
+
+/* ---- Messages ---- */
+
+/* A type for each matrix: their number fits into an int, that of all numbers may not. */
+static gdn2_status post(const gdn2_group *group, const gdn2_message *m, bool send, MPI_Request *request) {
+  MPI_Datatype matrix;
+  const MPI_Datatype number = m->dtype == GDN2_F64 ? MPI_DOUBLE : MPI_FLOAT;
+  gdn2_status status = gdn2_mpi_code(MPI_Type_contiguous((int)m->numbers, number, &matrix), "MPI_Type_contiguous");
+  if (status != GDN2_OK) return status;
+  status = gdn2_mpi_code(MPI_Type_commit(&matrix), "MPI_Type_commit");
+  if (status == GDN2_OK && send)
+    status = gdn2_mpi_code(MPI_Isend(m->data, (int)m->matrices, matrix, m->peer, m->tag, group->comm, request), "MPI_Isend");
+  else if (status == GDN2_OK)
+    status = gdn2_mpi_code(MPI_Irecv(m->data, (int)m->matrices, matrix, m->peer, m->tag, group->comm, request), "MPI_Irecv");
+  (void)MPI_Type_free(&matrix); /* a message on its way keeps it */
+  return status;
+}
+
+gdn2_status gdn2_group_send(const gdn2_group *group, const gdn2_message *message, MPI_Request *request) {
+  return post(group, message, true, request);
+}
+
+gdn2_status gdn2_group_receive(const gdn2_group *group, const gdn2_message *message, MPI_Request *request) {
+  return post(group, message, false, request);
+}
+
+/* ---- What the cards say ---- */
 
 bool gdn2_group_continues(const gdn2_group *group, int rank) {
   return rank > 0 && rank < group->ranks && group->cards[rank].continues;

@@ -13,6 +13,7 @@ enum {
   GDN2_SAME_HV,
   GDN2_SAME_K,
   GDN2_SAME_V,
+  GDN2_SAME_METHOD,
   GDN2_SAME_KEPT, /* of a backward: 1: kept is given */
   GDN2_SAME_A,    /* numbers of dA_log that are asked for */
   GDN2_SAME_DT,   /* of ddt_bias */
@@ -26,6 +27,7 @@ typedef struct gdn2_card {
   int64_t same[GDN2_SAME_FIELDS];
   int64_t N;         /* sequences */
   int64_t continues; /* 1: the first of them is the last of the rank before */
+  int64_t threads;   /* of its calls, at most */
 } gdn2_card;
 
 typedef struct gdn2_group {
@@ -42,6 +44,17 @@ void gdn2_group_close(gdn2_group *group);
 gdn2_status gdn2_group_agree(const gdn2_group *group, gdn2_status mine);
 /* Fills cards; an error where they do not fit together. */
 gdn2_status gdn2_group_meet(gdn2_group *group, const gdn2_card *mine);
+
+/* A message of `matrices` blocks of `numbers` float32 or float64 numbers, sent or received without waiting. */
+typedef struct gdn2_message {
+  void *data;
+  int64_t matrices, numbers;
+  gdn2_dtype dtype;
+  int peer, tag;
+} gdn2_message;
+
+gdn2_status gdn2_group_send(const gdn2_group *group, const gdn2_message *message, MPI_Request *request);
+gdn2_status gdn2_group_receive(const gdn2_group *group, const gdn2_message *message, MPI_Request *request);
 
 /* Whether the state passes from the rank before to this one; false for a rank that there is not. */
 bool gdn2_group_continues(const gdn2_group *group, int rank);

@@ -73,32 +73,21 @@ static bool sends(const gdn2_scan *s, int place, int d) {
 
 /* ---- Messages ---- */
 
-static gdn2_status post(const gdn2_scan *s, const gdn2_map *map, bool whole, bool send, int peer, MPI_Request request[2]) {
-  void *const arrays[2] = {map->c, map->M};
-  gdn2_status status = GDN2_OK;
-  for (int i = 0; i < 1 + whole && status == GDN2_OK; i++) {
-    MPI_Datatype matrix;
-    const int columns = (int)(i == 0 ? s->V : s->K), heads = (int)s->heads;
-    status = gdn2_mpi_code(MPI_Type_contiguous((int)s->K * columns, s->dtype == GDN2_F64 ? MPI_DOUBLE : MPI_FLOAT, &matrix),
-                           "MPI_Type_contiguous");
-    if (status != GDN2_OK) break;
-    status = gdn2_mpi_code(MPI_Type_commit(&matrix), "MPI_Type_commit");
-    if (status == GDN2_OK)
-      status = send ? gdn2_mpi_code(MPI_Isend(arrays[i], heads, matrix, peer, i, s->group->comm, request + i), "MPI_Isend")
-                    : gdn2_mpi_code(MPI_Irecv(arrays[i], heads, matrix, peer, i, s->group->comm, request + i), "MPI_Irecv");
-    (void)MPI_Type_free(&matrix); /* a message on its way keeps it */
-  }
-  return status;
+static gdn2_status post(const gdn2_scan *s, const gdn2_map *map, bool whole, bool send, int place, MPI_Request request[2]) {
+  gdn2_message m = {map->c, s->heads, s->K * s->V, s->dtype, rank_at(s, place), 0};
+  const gdn2_status status = send ? gdn2_group_send(s->group, &m, request) : gdn2_group_receive(s->group, &m, request);
+  if (status != GDN2_OK || !whole) return status;
+  m = (gdn2_message){map->M, s->heads, s->K * s->K, s->dtype, m.peer, 1};
+  return send ? gdn2_group_send(s->group, &m, request + 1) : gdn2_group_receive(s->group, &m, request + 1);
 }
 
 /* Round d of this place: `map` to place + d, s->received from place - d. */
 static gdn2_status exchange(const gdn2_scan *s, const gdn2_map *map, int place, int d) {
   MPI_Request requests[4] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL, MPI_REQUEST_NULL, MPI_REQUEST_NULL};
   gdn2_status status = GDN2_OK;
-  if (sends(s, place, d))
-    status = post(s, &s->received, !absolute_among(s, place - d, d), false, rank_at(s, place - d), requests);
+  if (sends(s, place, d)) status = post(s, &s->received, !absolute_among(s, place - d, d), false, place - d, requests);
   if (status == GDN2_OK && sends(s, place + d, d))
-    status = post(s, map, !absolute_among(s, place, d), true, rank_at(s, place + d), requests + 2);
+    status = post(s, map, !absolute_among(s, place, d), true, place + d, requests + 2);
   const gdn2_status end = gdn2_mpi_code(MPI_Waitall(4, requests, MPI_STATUSES_IGNORE), "MPI_Waitall");
   return status == GDN2_OK ? end : status;
 }

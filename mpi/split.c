@@ -1,5 +1,6 @@
 #include "split.h"
 #include "error.h"
+#include "heads.h"
 #include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -32,6 +33,20 @@ static gdn2_status check_kept(const gdn2_split *s, const gdn2_mpi_shard *shard) 
   return status;
 }
 
+static gdn2_status check_method(gdn2_split *s, const gdn2_mpi_shard *shard) {
+  const bool possible = gdn2_heads_possible(&s->problem);
+  s->method = shard->method;
+  if (s->method == GDN2_MPI_AUTO) s->method = possible && s->group.ranks <= 3 ? GDN2_MPI_HEADS : GDN2_MPI_SCAN;
+  if (s->method != GDN2_MPI_SCAN && s->method != GDN2_MPI_HEADS)
+    return gdn2_mpi_fail(GDN2_ERR_ARGUMENT, "shard.method is %d; it must be GDN2_MPI_AUTO (0), _SCAN (1) or _HEADS (2)",
+                         (int)shard->method);
+  if (s->method == GDN2_MPI_HEADS && !possible)
+    return gdn2_mpi_fail(GDN2_ERR_ARGUMENT,
+                         "shard.method is GDN2_MPI_HEADS (2); it must not be where map is GDN2_HEADS_TILED and HV is not H");
+  if (s->group.ranks == 1) s->method = GDN2_MPI_SCAN; /* one call, on all heads */
+  return GDN2_OK;
+}
+
 gdn2_status gdn2_split_check(gdn2_split *s, const gdn2_problem *problem, const gdn2_exec *exec, const gdn2_mpi_shard *shard) {
   s->problem = *problem;
   s->exec = *exec;
@@ -47,7 +62,8 @@ gdn2_status gdn2_split_check(gdn2_split *s, const gdn2_problem *problem, const g
   if (problem->h0.data && !s->packed && s->group.rank > 0)
     return gdn2_mpi_fail(GDN2_ERR_ARGUMENT,
                          "h0 is given; it must be absent on every rank but the first, where the sequences begin");
-  const gdn2_status status = gdn2_split_check_place(s, shard);
+  gdn2_status status = gdn2_split_check_place(s, shard);
+  if (status == GDN2_OK) status = check_method(s, shard);
   return status == GDN2_OK ? check_kept(s, shard) : status;
 }
 
@@ -56,7 +72,9 @@ gdn2_status gdn2_split_meet(gdn2_split *s, const gdn2_card *mine) {
   card.same[GDN2_SAME_PACKED] = s->packed;
   card.same[GDN2_SAME_WIDE] = s->states.dtype == GDN2_F64;
   for (int i = 0; i < 4; i++) card.same[GDN2_SAME_ROWS + i] = s->states.shape[i];
+  card.same[GDN2_SAME_METHOD] = s->method;
   card.N = s->N;
+  card.threads = gdn2_threads(s->exec.threads);
   if (!s->packed) card.continues = s->group.rank > 0;
   const gdn2_status status = gdn2_group_meet(&s->group, &card);
   if (status != GDN2_OK) return status;

@@ -9,13 +9,14 @@ enum { GDN2_SPLIT_BUFFERS = 24 };
 
 typedef struct gdn2_split {
   gdn2_group group;
-  gdn2_problem problem; /* the caller's */
-  gdn2_exec exec;       /* of every call; its workspace is taken last, large enough for all of them */
-  gdn2_block states;    /* [rows, HV, K, V]: what passes from rank to rank */
-  bool packed;          /* cu_seqlens are given */
-  int64_t N;            /* sequences of the shard */
-  bool in, out;         /* whether states arrive from the rank before; whether the next one waits for those of this */
-  bool through;         /* whether the latter depend on the former */
+  gdn2_problem problem;   /* the caller's */
+  gdn2_exec exec;         /* of every call; its workspace is taken last, large enough for all of them */
+  gdn2_block states;      /* [rows, HV, K, V]: what passes from rank to rank */
+  bool packed;            /* cu_seqlens are given */
+  int64_t N;              /* sequences of the shard */
+  bool in, out;           /* whether states arrive from the rank before; whether the next one waits for those of this */
+  bool through;           /* whether the latter depend on the former */
+  gdn2_mpi_method method; /* not GDN2_MPI_AUTO */
   gdn2_scan scan;
   void *arrived;        /* [rows, HV, K, V] the state before the shard */
   void *M;              /* [rows, HV, K, K] M of the shard, if in, out and through */

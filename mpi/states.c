@@ -63,6 +63,14 @@ gdn2_input gdn2_block_from(const gdn2_block *b, gdn2_input x, int axis, int64_t 
   return x;
 }
 
+gdn2_output gdn2_block_out_from(const gdn2_block *b, gdn2_output x, int axis, int64_t first) {
+  int64_t stride[4];
+  gdn2_block_strides(b, x.stride, stride);
+  memcpy(x.stride, stride, sizeof stride);
+  if (x.data) x.data = (char *)x.data + (int64_t)size_of(x.dtype) * first * stride[axis];
+  return x;
+}
+
 /* ---- Parts of a problem ---- */
 
 int64_t gdn2_problem_heads(const gdn2_problem *p) { return p->HV ? p->HV : p->H; }

@@ -18,6 +18,7 @@ void gdn2_block_put(const gdn2_block *b, const void *from, const gdn2_output *to
 void gdn2_block_get(const gdn2_block *b, const gdn2_input *from, int64_t row, void *to);
 /* The part of a tensor of the block's shape that starts at index `first` of an axis, with its strides spelt out. */
 gdn2_input gdn2_block_from(const gdn2_block *b, gdn2_input x, int axis, int64_t first);
+gdn2_output gdn2_block_out_from(const gdn2_block *b, gdn2_output x, int axis, int64_t first);
 /* to += from, both contiguous. */
 void gdn2_block_add(const gdn2_block *b, const void *from, void *to);
 

@@ -67,14 +67,16 @@ static gdn2_problem without_values(const gdn2_split *s, gdn2_problem p) {
 
 void gdn2_split_prepare(gdn2_split *s, const gdn2_mpi_shard *shard) {
   const int64_t *n = s->states.shape;
+  const bool scan = s->method == GDN2_MPI_SCAN;
   s->scan = (gdn2_scan){.group = &s->group, .heads = n[0] * n[1], .K = n[2], .V = n[3], .dtype = s->states.dtype};
-  take_scan(s);
-  if (has_M(s)) take_constants(s);
+  if (scan) take_scan(s);
+  if (scan && has_M(s)) take_constants(s);
   const size_t bytes = gdn2_block_bytes(&s->states);
   s->arrived = shard->kept ? shard->kept : s->in ? gdn2_split_take(s, bytes) : NULL;
-  s->M = shard->kept ? (char *)shard->kept + bytes : has_M(s) ? take_matrices(s) : NULL;
+  s->M = shard->kept ? (char *)shard->kept + bytes : scan && has_M(s) ? take_matrices(s) : NULL;
   if (s->no_memory || s->group.ranks == 1) return;
   if (s->out) s->c_call = call(s, summarised(s), s->scan.own.c);
+  if (!scan) return;
   if (has_M(s)) s->M_call = call(s, without_values(s, summarised(s)), s->M);
   s->scan.exec = s->exec;
   const gdn2_forward_args products[] = {

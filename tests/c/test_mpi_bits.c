@@ -12,18 +12,33 @@ static exact_case remembering(void) {
   return c;
 }
 
-static results run(const exact_case *c, int threads, bool forget) {
-  const mpi_run how = {.comm = MPI_COMM_WORLD, .cut = MPI_CUT_GROWING, .forget = forget, .exec = {.threads = threads}};
+static results run(const exact_case *c, gdn2_mpi_method method, int threads, bool forget) {
+  const mpi_run how = {
+      .comm = MPI_COMM_WORLD, .cut = MPI_CUT_GROWING, .method = method, .forget = forget, .exec = {.threads = threads}};
   return mpi_run_exact(c, &how);
 }
 
 static void test_again(void **state) {
   (void)state;
   const exact_case c = remembering();
-  const results once = run(&c, 1, false), again = run(&c, 1, false), threads = run(&c, 3, false), forgotten = run(&c, 1, true);
-  expect_equal(&c, &again, &once);
-  expect_equal(&c, &threads, &once);
-  expect_equal(&c, &forgotten, &once);
+  for (int m = GDN2_MPI_SCAN; m <= GDN2_MPI_HEADS; m++) {
+    const gdn2_mpi_method method = (gdn2_mpi_method)m;
+    const results once = run(&c, method, 1, false), again = run(&c, method, 1, false), threads = run(&c, method, 3, false),
+                  forgotten = run(&c, method, 1, true);
+    expect_equal(&c, &again, &once);
+    expect_equal(&c, &threads, &once);
+    expect_equal(&c, &forgotten, &once);
+  }
+}
+
+/* Head after head, and cut at chunks: the forward has the bits of one call on the whole. */
+static void test_heads_are_the_whole(void **state) {
+  (void)state;
+  exact_case c = case_trained(6, 1, 16 * (int64_t)ranks * 3, 5, 18, 21);
+  case_fill(&c, IN_G, -2e-3);
+  const mpi_run how = {.comm = MPI_COMM_WORLD, .cut = MPI_CUT_EVEN, .method = GDN2_MPI_HEADS};
+  const results got = mpi_run_exact(&c, &how), want = engine_run(&c);
+  expect_equal(&c, &got, &want);
 }
 
 static void test_one_rank(void **state) {
@@ -35,11 +50,10 @@ static void test_one_rank(void **state) {
 }
 
 /* With the states that the forward kept on the way, and what its tokens wrote, in the place of dv. */
-static void test_snapshots(void **state) {
-  (void)state;
+static void expect_snapshots(gdn2_mpi_method method) {
   enum { EVERY = 16 };
   const exact_case c = remembering();
-  const results want = run(&c, 1, false);
+  const results want = run(&c, method, 1, false);
   const mpi_window w = mpi_window_of(MPI_CUT_GROWING, c.T, rank, ranks);
   const int64_t moments = (w.to - w.from) / EVERY, own = w.to - w.from;
   results r = results_new(&c, OUT_ALL);
@@ -50,6 +64,7 @@ static void test_snapshots(void **state) {
   mpi_cut_backward(&backward, w);
   if (rank > 0) forward.problem.h0.data = backward.problem.h0.data = NULL, backward.dh0.data = NULL;
   if (rank < ranks - 1) backward.dh_final.data = NULL;
+  shard.method = method;
   forward.snapshots.data = test_floats((size_t)(c.B * moments * c.H * c.K * c.V));
   forward.snapshot_every = backward.snapshot_every = EVERY;
   forward.residual = backward.dv;
@@ -66,6 +81,12 @@ static void test_snapshots(void **state) {
     const tensor h = output_tensor(&c, OUT_HF);
     expect_same_bits(&h, r.out[OUT_HF], want.out[OUT_HF]);
   }
+}
+
+static void test_snapshots(void **state) {
+  (void)state;
+  expect_snapshots(GDN2_MPI_SCAN);
+  expect_snapshots(GDN2_MPI_HEADS);
 }
 
 /* What every rank may ask for: the state after its tokens, which is nearly the one that the next has got. */
@@ -90,6 +111,7 @@ static void test_states_between(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {TEST(test_again), TEST(test_one_rank), TEST(test_snapshots), TEST(test_states_between)};
+  const struct CMUnitTest tests[] = {TEST(test_again), TEST(test_one_rank), TEST(test_heads_are_the_whole), TEST(test_snapshots),
+                                     TEST(test_states_between)};
   return mpi_main(tests, sizeof tests / sizeof *tests, &rank, &ranks);
 }

@@ -85,10 +85,22 @@ static void workspace(good *g) { g->forward.exec.workspace = g->backward.exec.wo
 static void isa(good *g) { g->forward.exec.isa = g->backward.exec.isa = (gdn2_isa)77; }
 static void continues_two(good *g) { g->shard.continues = 2; }
 static void continues_rows(good *g) { g->shard.continues = 1; }
+static void method_seven(good *g) { g->shard.method = (gdn2_mpi_method)7; }
+
+static void heads_tiled(good *g) {
+  for (int i = 0; i < 2; i++) {
+    gdn2_problem *p = i ? &g->backward.problem : &g->forward.problem;
+    p->H = 1, p->HV = 2;
+    p->map = GDN2_HEADS_TILED;
+  }
+  g->shard.method = GDN2_MPI_HEADS;
+}
+
 static void kept_small(good *g) { g->shard.kept = g->kept, g->shard.kept_bytes--; }
 static void kept_alone(good *g) { g->shard.kept = g->kept; }
 static void h0_inside(good *g) { g->forward.problem.h0.data = g->backward.problem.h0.data = g->c.in[IN_H0]; }
 static void dh0_inside(good *g) { g->backward.dh0.data = g->r.out[OUT_DH0]; }
+static void scan_alone(good *g) { g->shard.method = ranks <= 3 ? GDN2_MPI_SCAN : GDN2_MPI_HEADS; }
 static void no_dA(good *g) { g->backward.dA_log.data = NULL; }
 static void ddt_alone(good *g) { g->backward.ddt_bias.data = g->ddt_bias; }
 
@@ -118,6 +130,8 @@ static void test_arguments(void **state) {
       refused(isa, bad, backward, GDN2_ERR_ISA, "isa");
       refused(continues_two, bad, backward, GDN2_ERR_ARGUMENT, "shard.continues is 2");
       refused(continues_rows, bad, backward, GDN2_ERR_ARGUMENT, "shard.continues is 1");
+      refused(method_seven, bad, backward, GDN2_ERR_ARGUMENT, "shard.method is 7");
+      refused(heads_tiled, bad, backward, GDN2_ERR_ARGUMENT, "shard.method is GDN2_MPI_HEADS");
       refused(kept_small, bad, backward, GDN2_ERR_ARGUMENT, "shard.kept_bytes");
     }
 }
@@ -136,6 +150,7 @@ static void test_differences(void **state) {
   refused(pack, 1, false, GDN2_ERR_SHAPE, "cu_seqlens");
   refused(pack, 1, true, GDN2_ERR_SHAPE, "cu_seqlens");
   refused(kept_alone, 1, true, GDN2_ERR_SHAPE, "kept");
+  refused(scan_alone, 1, true, GDN2_ERR_SHAPE, "the method");
   refused(no_dA, 1, true, GDN2_ERR_SHAPE, "dA_log");
   refused(ddt_alone, 1, true, GDN2_ERR_SHAPE, "ddt_bias");
 }

@@ -17,13 +17,14 @@ static void must_be_ok(gdn2_status status, const char *call, const char *text) {
 }
 
 /* The arguments of the whole become this rank's; then both calls. */
-static mpi_pack split_run(const width_case *c, uint64_t seed, bool keep, gdn2_forward_args *forward, gdn2_backward_args *backward,
-                          const char *text) {
+static mpi_pack split_run(const width_case *c, uint64_t seed, gdn2_mpi_method method, bool keep, gdn2_forward_args *forward,
+                          gdn2_backward_args *backward, const char *text) {
   const mpi_pack p = mpi_pack_of(c->cu, c->N, mpi_window_drawn(seed, c->T, rank, ranks), rank, ranks);
   gdn2_mpi_shard shard = mpi_shard_new(MPI_COMM_WORLD);
   mpi_pack_forward(c, &p, rank, forward);
   mpi_pack_backward(c, &p, rank, ranks, backward);
   shard.continues = p.continues;
+  shard.method = method;
   must_be_ok(gdn2_mpi_kept_bytes(&forward->problem, &shard.kept_bytes), "gdn2_mpi_kept_bytes", text);
   if (keep) shard.kept = test_workspace(shard.kept_bytes);
   must_be_ok(gdn2_mpi_forward(forward, &shard), "gdn2_mpi_forward", text);
@@ -87,6 +88,9 @@ static void expect_wide(const double_problem *x, const mpi_pack *p, const double
   }
 }
 
+/* Whether the method of heads is refused. */
+static bool tiled(const width_case *c) { return c->map == GDN2_HEADS_TILED && c->HV != c->H; }
+
 static void test_every_option(void **state) {
   (void)state;
   static const width_layout strange = {{0, 2, 1, 3}, {0, 1, 3, 2}, {3, 5, 7, 1}, {1, 1, 1, 1}, TEST_AT_END};
@@ -96,9 +100,13 @@ static void test_every_option(void **state) {
     const double_problem x = double_any(seed);
     const unsigned all = DOUBLE_O | DOUBLE_H_FINAL | double_gradients(&x);
     const double_result want = double_run(&x, all);
-    double_call call = double_call_new(&x, all, seed % 2 ? &width_contiguous : &strange);
-    const mpi_pack p = split_run(&x.c, seed, seed % 3, &call.width.args, &call.backward, double_options(&x, text));
-    expect_wide(&x, &p, &call, &want, text);
+    for (int method = GDN2_MPI_SCAN; method <= (tiled(&x.c) ? GDN2_MPI_SCAN : GDN2_MPI_HEADS); method++) {
+      double_call call = double_call_new(&x, all, seed % 2 ? &width_contiguous : &strange);
+      call.width.args.exec.threads = call.backward.exec.threads = 1 + (int)(seed % 3);
+      const mpi_pack p =
+          split_run(&x.c, seed, (gdn2_mpi_method)method, seed % 3, &call.width.args, &call.backward, double_options(&x, text));
+      expect_wide(&x, &p, &call, &want, text);
+    }
     test_release_to(mark);
   }
 }
@@ -140,10 +148,12 @@ static void expect_single(const gradient_case *x, const mpi_pack *p, const width
 }
 
 static void split_and_compare(const gradient_case *x, gdn2_dtype type, uint64_t seed) {
-  width_call forward = width_call_new(&x->c, type, &width_contiguous);
-  gradient_call backward = gradient_call_new(x, type, &width_contiguous);
-  const mpi_pack p = split_run(&x->c, seed, seed % 2, &forward.args, &backward.args, "float32");
-  expect_single(x, &p, &forward, &backward);
+  for (int method = GDN2_MPI_SCAN; method <= GDN2_MPI_HEADS; method++) {
+    width_call forward = width_call_new(&x->c, type, &width_contiguous);
+    gradient_call backward = gradient_call_new(x, type, &width_contiguous);
+    const mpi_pack p = split_run(&x->c, seed, (gdn2_mpi_method)method, seed % 2, &forward.args, &backward.args, "not float64");
+    expect_single(x, &p, &forward, &backward);
+  }
 }
 
 static void test_types(void **state) {

@@ -137,6 +137,7 @@ results mpi_run_exact(const exact_case *c, const mpi_run *how) {
   assert_int_equal(shard.kept_bytes, (size_t)(c->B * c->H * c->K * (c->K + c->V)) * sizeof(float));
   float *kept = test_floats(shard.kept_bytes / sizeof(float));
   if (!how->forget) shard.kept = kept;
+  shard.method = how->method;
   must_be_ok(gdn2_mpi_forward(&forward, &shard), "gdn2_mpi_forward");
   if (how->between) how->between(c, kept);
   must_be_ok(gdn2_mpi_backward(&backward, &shard), "gdn2_mpi_backward");

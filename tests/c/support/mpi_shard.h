@@ -35,6 +35,7 @@ void mpi_cut_backward(gdn2_backward_args *args, mpi_window w);
 typedef struct mpi_run {
   MPI_Comm comm;
   mpi_cut cut;
+  gdn2_mpi_method method;
   bool forget; /* nothing is kept between forward and backward */
   gdn2_exec exec;
   /* Called between forward and backward on what the rank has kept; may be NULL. */
