@@ -84,11 +84,12 @@ static gdn2_status post(const gdn2_scan *s, const gdn2_map *map, bool whole, boo
 /* Round d of this place: `map` to place + d, s->received from place - d. */
 static gdn2_status exchange(const gdn2_scan *s, const gdn2_map *map, int place, int d) {
   MPI_Request requests[4] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL, MPI_REQUEST_NULL, MPI_REQUEST_NULL};
+  MPI_Status unused[4];
   gdn2_status status = GDN2_OK;
   if (sends(s, place, d)) status = post(s, &s->received, !absolute_among(s, place - d, d), false, place - d, requests);
   if (status == GDN2_OK && sends(s, place + d, d))
     status = post(s, map, !absolute_among(s, place, d), true, place + d, requests + 2);
-  const gdn2_status end = gdn2_mpi_code(MPI_Waitall(4, requests, MPI_STATUSES_IGNORE), "MPI_Waitall");
+  const gdn2_status end = gdn2_mpi_code(MPI_Waitall(4, requests, unused), "MPI_Waitall");
   return status == GDN2_OK ? end : status;
 }
 
