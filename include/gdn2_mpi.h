@@ -6,14 +6,17 @@
  * work; what must be equal on all ranks is B, HV, K, V, whether the tensors are float64, and which of dA_log and ddt_bias are
  * asked for. T may differ from rank to rank and may be 0.
  *
- * How: the state after a shard is an affine function of the state before it, S -> M S + c. The ranks compute M (K x K) and
- * c (K x V) for each head, combine them in a logarithmic number of messages, and then run the shard from the state that they got:
- * equations (M1) to (M6) of docs/math.md, where the cost is. On one rank the functions are gdn2_forward and gdn2_backward.
+ * How, by `method`. Either the states go from rank to rank, one group of heads after the other, so that the ranks work on
+ * different groups at a time. Or, the state after a shard being an affine function of the state before it, S -> M S + c, the
+ * ranks compute M (K x K) and c (K x V) for each head, combine them in a logarithmic number of messages, and then run the shard
+ * from the state that they got. Equations (M1) to (M7) of docs/math.md, where the cost is. On one rank the functions are
+ * gdn2_forward and gdn2_backward.
  *
  * Every function with a communicator is collective: all its ranks call it, in the same order as their other collective calls, and
  * MPI is called by the calling thread only (MPI_THREAD_FUNNELED). The bits of a result do not depend on threads and are the same
- * from run to run; another number of ranks, or other places of the cuts, may change the last ones. Infinities and NaN reach the
- * ranks behind theirs, but an infinite state may arrive as NaN.
+ * from run to run. Another number of ranks, other places of the cuts, or the other method may change the last ones. States that
+ * go from rank to rank leave those of one call on the whole where shards are multiples of 16 tokens, but for dA_log and ddt_bias.
+ * Infinities and NaN reach the ranks behind theirs; by the scan an infinite state may arrive as NaN.
  *
  * Errors: what one rank refuses, all refuse, with its status and its sentence in gdn2_mpi_last_error(), and nothing is written on
  * any of them. GDN2_ERR_MPI: MPI is not running, or has reported an error; outputs are undefined then. The error handler of the

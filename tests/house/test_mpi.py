@@ -62,7 +62,7 @@ def run_ranks(run, program, ranks, **environment):
     return run(MPIEXEC, "-n", ranks, program, env={**os.environ, **RANKS, **environment})
 
 
-@pytest.mark.parametrize("ranks", [1, 3, 4])
+@pytest.mark.parametrize("ranks", [1, 3, 7])
 def test_example_by_pkg_config(run, source, pkg_config, libdir, tmp_path, ranks):  # noqa: F811
     strict = ("-std=c11", "-Wall", "-Wextra", "-Werror")
     flags = pkg_config("--cflags", "--libs", "gdn2_mpi")
