@@ -1,5 +1,6 @@
 /* The time of gdn2_mpi_forward and gdn2_mpi_backward on the ranks that mpiexec starts, one thread each unless THREADS says more:
- *   mpiexec -n RANKS ranks T H D [THREADS]        float32, B = 1, K = V = D, T tokens in equal shards */
+ *   mpiexec -n RANKS build/gdn2-ranks T H D [THREADS [METHOD]]
+ * float32, B = 1, K = V = D, T tokens in equal shards; METHOD as in gdn2_mpi_shard. `ninja -C build gdn2-ranks` builds it. */
 #include <gdn2_mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,6 +70,7 @@ int main(int argc, char **argv) {
       .o = {.data = numbers(row, 0, 1)},
       .exec = {.threads = argc > 4 ? atoi(argv[4]) : 1},
   };
+  if (argc > 5) shard.method = (gdn2_mpi_method)atoi(argv[5]);
   (void)gdn2_mpi_kept_bytes(&forward.problem, &shard.kept_bytes);
   shard.kept = malloc(shard.kept_bytes);
   gdn2_backward_args backward = {.struct_size = sizeof backward,

@@ -155,7 +155,7 @@ static void add_parts(const gdn2_block *block, int ranks, const void *parts, voi
 static gdn2_status sum(const backward *b, const gdn2_block *block, void *sums, const gdn2_output *wanted) {
   const gdn2_group *g = &b->s.group;
   const int count = (int)(block->shape[2] * block->shape[3]);
-  const MPI_Datatype type = block->dtype == GDN2_F64 ? MPI_DOUBLE : MPI_FLOAT;
+  MPI_Datatype type = block->dtype == GDN2_F64 ? MPI_DOUBLE : MPI_FLOAT;
   if (!wanted->data || g->ranks == 1) return GDN2_OK;
   gdn2_status status = gdn2_mpi_code(MPI_Gather(sums, count, type, b->parts, count, type, 0, g->comm), "MPI_Gather");
   if (status != GDN2_OK) return status;

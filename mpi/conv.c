@@ -107,7 +107,7 @@ static gdn2_status send(const halo *h, const relay *r, int count, MPI_Datatype t
 static gdn2_status run_relay(const halo *h, const relay *r) {
   const gdn2_block *b = &h->s.states;
   const int count = (int)(b->shape[0] * b->shape[2] * b->shape[3]);
-  const MPI_Datatype type = b->dtype == GDN2_F64 ? MPI_DOUBLE : MPI_FLOAT;
+  MPI_Datatype type = b->dtype == GDN2_F64 ? MPI_DOUBLE : MPI_FLOAT;
   MPI_Request request = MPI_REQUEST_NULL;
   gdn2_status status = r->late ? GDN2_OK : send(h, r, count, type, &request);
   status = first_of(status,
@@ -144,20 +144,19 @@ static gdn2_status run_state(halo *h) {
   return status;
 }
 
+static gdn2_status check_state(const gdn2_conv_problem *problem, const gdn2_mpi_shard *shard, const void *state, halo *h) {
+  if (!problem) return gdn2_mpi_fail(GDN2_ERR_ARGUMENT, "problem is NULL; it must point to a gdn2_conv_problem");
+  const gdn2_conv_backward_args args = {.struct_size = sizeof args, .problem = *problem};
+  const gdn2_status status = check(&args, shard, state, h);
+  if (status != GDN2_OK || !problem->state.data || h->s.packed || h->s.group.rank == 0) return status;
+  return gdn2_mpi_fail(GDN2_ERR_ARGUMENT,
+                       "state is given; it must be absent on every rank but the first, where the sequences begin");
+}
+
 gdn2_status gdn2_mpi_conv_state(const gdn2_conv_problem *problem, const gdn2_mpi_shard *shard, void *state) {
   halo h = {.made = NULL};
-  gdn2_conv_backward_args args = {.struct_size = sizeof args};
   gdn2_status status = gdn2_group_open(shard, &h.s.group);
-  if (status != GDN2_OK) return status;
-  if (problem) args.problem = *problem;
-  if (!problem)
-    status = gdn2_mpi_fail(GDN2_ERR_ARGUMENT, "problem is NULL; it must point to a gdn2_conv_problem");
-  else
-    status = check(&args, shard, state, &h);
-  if (status == GDN2_OK && problem->state.data && !h.s.packed && h.s.group.rank > 0)
-    status = gdn2_mpi_fail(GDN2_ERR_ARGUMENT,
-                           "state is given; it must be absent on every rank but the first, where the sequences begin");
-  status = gdn2_group_agree(&h.s.group, status);
+  if (status == GDN2_OK) status = gdn2_group_agree(&h.s.group, check_state(problem, shard, state, &h));
   const gdn2_card card = {.same = {[GDN2_SAME_CALL] = GDN2_CALL_CONV_STATE}, .continues = status == GDN2_OK && shard->continues};
   if (status == GDN2_OK) status = gdn2_split_meet(&h.s, &card);
   if (status == GDN2_OK) status = gdn2_group_agree(&h.s.group, prepare(&h, state));

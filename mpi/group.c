@@ -1,8 +1,8 @@
 #include "group.h"
 #include "error.h"
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 static const char *const names[GDN2_SAME_FIELDS] = {
     "the function",    "cu_seqlens (1: given)", "float64 (1: yes)",     "B", "HV", "K", "V", "the method (1: scan, 2: heads)",
@@ -71,7 +71,7 @@ gdn2_status gdn2_group_agree(const gdn2_group *group, gdn2_status mine) {
   if (status != GDN2_OK || !first.status) return status;
   char text[GDN2_MPI_TEXT] = "";
   int value = (int)mine;
-  if (group->rank == first.rank) (void)strncat(text, gdn2_mpi_last_error(), sizeof text - 1);
+  if (group->rank == first.rank) (void)snprintf(text, sizeof text, "%s", gdn2_mpi_last_error());
   status = gdn2_mpi_code(MPI_Bcast(&value, 1, MPI_INT, first.rank, group->comm), "MPI_Bcast");
   if (status == GDN2_OK) status = gdn2_mpi_code(MPI_Bcast(text, GDN2_MPI_TEXT, MPI_CHAR, first.rank, group->comm), "MPI_Bcast");
   return status == GDN2_OK ? gdn2_mpi_fail((gdn2_status)value, "rank %d: %.560s", first.rank, text) : status;
@@ -103,9 +103,9 @@ gdn2_status gdn2_group_meet(gdn2_group *group, const gdn2_card *mine) {
   group->cards = malloc((size_t)group->ranks * sizeof *mine);
   gdn2_status status = group->cards ? GDN2_OK : gdn2_mpi_fail(GDN2_ERR_MEMORY, "no memory for %d ranks", group->ranks);
   status = gdn2_group_agree(group, status);
-  if (status == GDN2_OK)
-    status = gdn2_mpi_code(MPI_Allgather(mine, NUMBERS, MPI_INT64_T, group->cards, NUMBERS, MPI_INT64_T, group->comm),
-                           "MPI_Allgather");
+  if (status != GDN2_OK || !group->cards) return status;
+  status =
+      gdn2_mpi_code(MPI_Allgather(mine, NUMBERS, MPI_INT64_T, group->cards, NUMBERS, MPI_INT64_T, group->comm), "MPI_Allgather");
   return status == GDN2_OK ? check_cards(group->cards, group->ranks) : status;
 }
 
@@ -114,7 +114,7 @@ gdn2_status gdn2_group_meet(gdn2_group *group, const gdn2_card *mine) {
 /* A type for each matrix: their number fits into an int, that of all numbers may not. */
 static gdn2_status post(const gdn2_group *group, const gdn2_message *m, bool send, MPI_Request *request) {
   MPI_Datatype matrix;
-  const MPI_Datatype number = m->dtype == GDN2_F64 ? MPI_DOUBLE : MPI_FLOAT;
+  MPI_Datatype number = m->dtype == GDN2_F64 ? MPI_DOUBLE : MPI_FLOAT;
   gdn2_status status = gdn2_mpi_code(MPI_Type_contiguous((int)m->numbers, number, &matrix), "MPI_Type_contiguous");
   if (status != GDN2_OK) return status;
   status = gdn2_mpi_code(MPI_Type_commit(&matrix), "MPI_Type_commit");
