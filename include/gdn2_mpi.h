@@ -53,7 +53,7 @@ typedef struct gdn2_mpi_shard {
   gdn2_mpi_method method; /* the same in the backward as in the forward */
   /* What the forward leaves to the backward of the same shard: the state before it, and M; gdn2_mpi_kept_bytes. NULL in the
    * forward: not kept. In the backward, on all ranks or on none; NULL: computed again, by another pass over most shards. */
-  void *kept;
+  void *kept; /* aligned as malloc aligns */
   size_t kept_bytes;
 } gdn2_mpi_shard;
 
