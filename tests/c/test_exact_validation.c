@@ -355,9 +355,8 @@ static void test_sentence_stays(void **state) {
 
 static void test_status_names(void **state) {
   (void)state;
-  const char *const all[] = {"GDN2_OK",         "GDN2_ERR_ARGUMENT", "GDN2_ERR_SHAPE",     "GDN2_ERR_DTYPE",
-                             "GDN2_ERR_STRIDE", "GDN2_ERR_MEMORY",   "GDN2_ERR_WORKSPACE", "GDN2_ERR_ISA",
-                             "GDN2_ERR_MPI"};
+  const char *const all[] = {"GDN2_OK",         "GDN2_ERR_ARGUMENT",  "GDN2_ERR_SHAPE", "GDN2_ERR_DTYPE", "GDN2_ERR_STRIDE",
+                             "GDN2_ERR_MEMORY", "GDN2_ERR_WORKSPACE", "GDN2_ERR_ISA",   "GDN2_ERR_MPI"};
   for (int n = 0; n < 9; n++) assert_string_equal(gdn2_status_name((gdn2_status)n), all[n]);
   assert_non_null(gdn2_status_name((gdn2_status)99));
 }
