@@ -77,7 +77,6 @@ gdn2_status gdn2_group_agree(const gdn2_group *group, gdn2_status mine) {
   return status == GDN2_OK ? gdn2_mpi_fail((gdn2_status)value, "rank %d: %.560s", first.rank, text) : status;
 }
 
-/* The same cards lead to the same answer everywhere. */
 /* The states of a convolution have other sizes. */
 static const char *name_of(int field, int64_t call) {
   const bool conv = call == GDN2_CALL_CONV_STATE || call == GDN2_CALL_CONV_DSTATE;
@@ -85,6 +84,7 @@ static const char *name_of(int field, int64_t call) {
   return conv && field == GDN2_SAME_V ? "W - 1" : names[field];
 }
 
+/* The same cards lead to the same answer everywhere. */
 static gdn2_status check_cards(const gdn2_card *cards, int ranks) {
   for (int r = 1; r < ranks; r++)
     for (int i = 0; i < GDN2_SAME_FIELDS; i++)
