@@ -67,9 +67,8 @@ void lm_rule_forward(lm_model *m, int64_t layer, lm_state *state) {
   const gdn2_problem problem = problem_of(m, layer);
   const gdn2_output o = {m->acts[layer].o, LM_DTYPE, {m->T * N, N, K, 1}};
   real *S = state ? state->S + layer * m->B * N * K : NULL;
-  const int steps = LM_DTYPE != GDN2_F64; /* the library has none in float64 */
   double start = now();
-  if (S && m->T == 1 && steps)
+  if (S && m->T == 1)
     step(m, &problem, o, S);
   else
     pass(m, layer, &problem, o, S);
