@@ -25,8 +25,7 @@ static gdn2_status check(const gdn2_conv_backward_args *args, const gdn2_mpi_sha
   h->args = *args;
   s->packed = p->cu_seqlens != NULL;
   s->N = s->packed ? p->N : p->B;
-  s->states =
-      (gdn2_block){.shape = {s->packed ? 1 : p->B, 1, p->D, p->W - 1}, .dtype = p->x.dtype == GDN2_F64 ? GDN2_F64 : GDN2_F32};
+  s->states = (gdn2_block){.shape = {s->packed ? 1 : p->B, 1, p->D, p->W - 1}, .dtype = gdn2_state_type(p->x.dtype)};
   if (!all && s->N > 0) return gdn2_mpi_fail(GDN2_ERR_ARGUMENT, "the array for the result is NULL; it must not be");
   if (p->B > INT_MAX / (p->D * (p->W - 1)))
     return gdn2_mpi_fail(GDN2_ERR_SHAPE, "B is %" PRId64 "; B D (W - 1) must not be above %d", p->B, INT_MAX);
@@ -43,9 +42,7 @@ static gdn2_status prepare(halo *h, void *all) {
 
 /* ---- Parts of a problem ---- */
 
-static int64_t offset(const gdn2_conv_problem *p, int64_t n) {
-  return p->cu_seqlens_type == GDN2_I64 ? ((const int64_t *)p->cu_seqlens)[n] : ((const int32_t *)p->cu_seqlens)[n];
-}
+static int64_t offset(const gdn2_conv_problem *p, int64_t n) { return gdn2_offset_at(p->cu_seqlens, p->cu_seqlens_type, n); }
 
 /* Tokens from `first` on, whatever the number of tokens is then. */
 static gdn2_input tokens_from(const gdn2_conv_problem *p, gdn2_input x, int64_t first) {
@@ -97,11 +94,9 @@ typedef struct relay {
   gdn2_status (*make)(const halo *h);
 } relay;
 
-static gdn2_status first_of(gdn2_status a, gdn2_status b) { return a != GDN2_OK ? a : b; }
-
 static gdn2_status send(const halo *h, const relay *r, int count, MPI_Datatype type, MPI_Request *request) {
   const gdn2_status made = r->to == MPI_PROC_NULL ? GDN2_OK : r->make(h);
-  return first_of(made, gdn2_mpi_code(MPI_Isend(h->made, count, type, r->to, 0, h->s.group.comm, request), "MPI_Isend"));
+  return gdn2_mpi_first(made, gdn2_mpi_code(MPI_Isend(h->made, count, type, r->to, 0, h->s.group.comm, request), "MPI_Isend"));
 }
 
 static gdn2_status run_relay(const halo *h, const relay *r) {
@@ -110,10 +105,10 @@ static gdn2_status run_relay(const halo *h, const relay *r) {
   MPI_Datatype type = b->dtype == GDN2_F64 ? MPI_DOUBLE : MPI_FLOAT;
   MPI_Request request = MPI_REQUEST_NULL;
   gdn2_status status = r->late ? GDN2_OK : send(h, r, count, type, &request);
-  status = first_of(status,
-                    gdn2_mpi_code(MPI_Recv(h->arrived, count, type, r->from, 0, h->s.group.comm, MPI_STATUS_IGNORE), "MPI_Recv"));
-  if (r->late) status = first_of(status, send(h, r, count, type, &request));
-  return first_of(status, gdn2_mpi_code(MPI_Wait(&request, MPI_STATUS_IGNORE), "MPI_Wait"));
+  status = gdn2_mpi_first(
+      status, gdn2_mpi_code(MPI_Recv(h->arrived, count, type, r->from, 0, h->s.group.comm, MPI_STATUS_IGNORE), "MPI_Recv"));
+  if (r->late) status = gdn2_mpi_first(status, send(h, r, count, type, &request));
+  return gdn2_mpi_first(status, gdn2_mpi_code(MPI_Wait(&request, MPI_STATUS_IGNORE), "MPI_Wait"));
 }
 
 static int rank_if(bool is, int rank) { return is ? rank : MPI_PROC_NULL; }
@@ -139,7 +134,7 @@ static gdn2_status run_state(halo *h) {
   const int rank = s->group.rank;
   const relay r = {rank_if(s->in, rank - 1), rank_if(s->out, rank + 1), s->in && s->out && few_tokens(h, s->N - 1), make_state};
   gdn2_status status = run_relay(h, &r);
-  if (s->N > 0) status = first_of(status, copy_states(h, h->args.problem.state, h->all));
+  if (s->N > 0) status = gdn2_mpi_first(status, copy_states(h, h->args.problem.state, h->all));
   if (s->in) memcpy(h->all, h->arrived, gdn2_block_bytes(&s->states));
   return status;
 }
@@ -191,7 +186,7 @@ static gdn2_status run_gradient(halo *h) {
   const int rank = s->group.rank;
   const relay r = {rank_if(s->out, rank + 1), rank_if(s->in, rank - 1), s->in && s->out && few_tokens(h, 0), make_gradient};
   gdn2_status status = s->N > 0 ? copy_states(h, h->args.dstate_final, h->all) : GDN2_OK;
-  status = first_of(status, run_relay(h, &r));
+  status = gdn2_mpi_first(status, run_relay(h, &r));
   if (!s->out || r.late) return status; /* late: make_gradient has added it */
   gdn2_block every = s->states;
   every.shape[0] = s->N;

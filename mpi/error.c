@@ -18,6 +18,8 @@ gdn2_status gdn2_mpi_pass(gdn2_status status) {
   return status == GDN2_OK ? GDN2_OK : gdn2_mpi_fail(status, "%s", gdn2_last_error());
 }
 
+gdn2_status gdn2_mpi_first(gdn2_status a, gdn2_status b) { return a != GDN2_OK ? a : b; }
+
 gdn2_status gdn2_mpi_code(int code, const char *function) {
   if (code == MPI_SUCCESS) return GDN2_OK;
   char reason[MPI_MAX_ERROR_STRING] = "";

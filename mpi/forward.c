@@ -82,6 +82,6 @@ gdn2_status gdn2_mpi_kept_bytes(const gdn2_problem *problem, size_t *bytes) {
   if (status != GDN2_OK) return status;
   const size_t heads = (size_t)((problem->cu_seqlens ? 1 : problem->B) * gdn2_problem_heads(problem));
   const size_t K = (size_t)problem->K, V = (size_t)problem->V;
-  *bytes = heads * K * (K + V) * gdn2_scan_unit(problem->q.dtype);
+  *bytes = heads * K * (K + V) * gdn2_number_bytes(gdn2_state_type(problem->q.dtype));
   return GDN2_OK;
 }

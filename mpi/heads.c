@@ -43,17 +43,7 @@ static gdn2_input states(const slice *s, gdn2_input x) {
 }
 
 /* An output is cut as an input is. */
-static gdn2_input as_input(gdn2_output x) {
-  gdn2_input y = {.data = x.data, .dtype = x.dtype};
-  memcpy(y.stride, x.stride, sizeof y.stride);
-  return y;
-}
-
-static void cut(gdn2_output *x, gdn2_input cut_as) {
-  const char *from = x->data, *to = cut_as.data;
-  if (from) x->data = (char *)x->data + (to - from);
-  memcpy(x->stride, cut_as.stride, sizeof x->stride);
-}
+static void cut(gdn2_output *x, gdn2_input as) { *x = gdn2_cut_as(*x, as); }
 
 /* [row, moment, head, key, value]. */
 static void cut_snapshots(const slice *s, gdn2_states *x, int64_t every) {
@@ -62,8 +52,7 @@ static void cut_snapshots(const slice *s, gdn2_states *x, int64_t every) {
   if (!x->data) return;
   if (!x->stride[0] && !x->stride[1] && !x->stride[2] && !x->stride[3] && !x->stride[4])
     memcpy(x->stride, contiguous, sizeof contiguous);
-  const int64_t unit = x->dtype == GDN2_F64 ? 8 : x->dtype == GDN2_F32 ? 4 : 2;
-  x->data = (char *)x->data + unit * s->first * s->each * x->stride[2];
+  x->data = (char *)x->data + (int64_t)gdn2_number_bytes(x->dtype) * s->first * s->each * x->stride[2];
 }
 
 static gdn2_problem cut_problem(const slice *s, int64_t last) {
@@ -86,9 +75,9 @@ gdn2_forward_args gdn2_heads_forward(const gdn2_forward_args *args, int64_t firs
   const slice s = slice_of(&args->problem, first);
   gdn2_forward_args c = *args;
   if (!c.struct_size) return c;
-  cut(&c.o, rows_of_values(&s, as_input(c.o), s.p->V));
-  cut(&c.residual, rows_of_values(&s, as_input(c.residual), s.p->V));
-  cut(&c.h_final, states(&s, as_input(c.h_final)));
+  cut(&c.o, rows_of_values(&s, gdn2_as_input(c.o), s.p->V));
+  cut(&c.residual, rows_of_values(&s, gdn2_as_input(c.residual), s.p->V));
+  cut(&c.h_final, states(&s, gdn2_as_input(c.h_final)));
   cut_snapshots(&s, &c.snapshots, c.snapshot_every);
   c.problem = cut_problem(&s, last);
   return c;
@@ -101,15 +90,15 @@ gdn2_backward_args gdn2_heads_backward(const gdn2_backward_args *args, int64_t f
   c.d_o = rows_of_values(&s, c.d_o, s.p->V);
   c.residual = rows_of_values(&s, c.residual, s.p->V);
   c.dh_final = states(&s, c.dh_final);
-  cut(&c.dq, rows_of_keys(&s, as_input(c.dq)));
-  cut(&c.dk, rows_of_keys(&s, as_input(c.dk)));
-  cut(&c.dv, rows_of_values(&s, as_input(c.dv), s.p->V));
-  cut(&c.dg, gate(&s, as_input(c.dg), s.p->g_key_heads));
-  cut(&c.db, gate(&s, as_input(c.db), s.p->b_key_heads));
-  cut(&c.dw, rows_of_values(&s, as_input(c.dw), s.p->V));
-  cut(&c.dh0, states(&s, as_input(c.dh0)));
-  cut(&c.dA_log, parameter(&s, as_input(c.dA_log), 1));
-  cut(&c.ddt_bias, parameter(&s, as_input(c.ddt_bias), s.p->K));
+  cut(&c.dq, rows_of_keys(&s, gdn2_as_input(c.dq)));
+  cut(&c.dk, rows_of_keys(&s, gdn2_as_input(c.dk)));
+  cut(&c.dv, rows_of_values(&s, gdn2_as_input(c.dv), s.p->V));
+  cut(&c.dg, gate(&s, gdn2_as_input(c.dg), s.p->g_key_heads));
+  cut(&c.db, gate(&s, gdn2_as_input(c.db), s.p->b_key_heads));
+  cut(&c.dw, rows_of_values(&s, gdn2_as_input(c.dw), s.p->V));
+  cut(&c.dh0, states(&s, gdn2_as_input(c.dh0)));
+  cut(&c.dA_log, parameter(&s, gdn2_as_input(c.dA_log), 1));
+  cut(&c.ddt_bias, parameter(&s, gdn2_as_input(c.ddt_bias), s.p->K));
   cut_snapshots(&s, &c.snapshots, c.snapshot_every);
   c.problem = cut_problem(&s, last);
   return c;

@@ -3,8 +3,6 @@
 #include "heads.h"
 #include <string.h>
 
-static gdn2_status first_of(gdn2_status a, gdn2_status b) { return a != GDN2_OK ? a : b; }
-
 /* ---- Groups ---- */
 
 static int64_t first_key(const gdn2_heads *h, int64_t n) { return n * h->step < h->keys ? n * h->step : h->keys; }
@@ -71,7 +69,7 @@ static gdn2_status receive(const gdn2_split *s, const gdn2_heads *h, int64_t n, 
   MPI_Request request = MPI_REQUEST_NULL;
   const gdn2_message m = message(s, h, n, h->got, peer);
   const gdn2_status status = gdn2_group_receive(&s->group, &m, &request);
-  return first_of(status, gdn2_mpi_code(MPI_Wait(&request, MPI_STATUS_IGNORE), "MPI_Wait"));
+  return gdn2_mpi_first(status, gdn2_mpi_code(MPI_Wait(&request, MPI_STATUS_IGNORE), "MPI_Wait"));
 }
 
 static gdn2_status send(const gdn2_split *s, const gdn2_heads *h, int64_t n, int peer) {
@@ -82,7 +80,7 @@ static gdn2_status send(const gdn2_split *s, const gdn2_heads *h, int64_t n, int
 static gdn2_status wait_for_all(const gdn2_heads *h) {
   gdn2_status status = GDN2_OK;
   for (int64_t n = 0; n < h->groups; n++)
-    status = first_of(status, gdn2_mpi_code(MPI_Wait(h->requests + n, MPI_STATUS_IGNORE), "MPI_Wait"));
+    status = gdn2_mpi_first(status, gdn2_mpi_code(MPI_Wait(h->requests + n, MPI_STATUS_IGNORE), "MPI_Wait"));
   return status;
 }
 
@@ -109,15 +107,15 @@ static gdn2_status forward_group(const gdn2_split *s, const gdn2_heads *h, const
   c.h_final = array_of(s, made(s, h, n));
   if (s->out && !s->through) {
     status = gdn2_split_forward(s, c);
-    status = first_of(status, send(s, h, n, s->group.rank + 1));
+    status = gdn2_mpi_first(status, send(s, h, n, s->group.rank + 1));
   }
-  if (s->in) status = first_of(status, arrive(s, h, n, all));
+  if (s->in) status = gdn2_mpi_first(status, arrive(s, h, n, all));
   c = gdn2_heads_forward(args, first, last);
-  if (!s->out || !s->through) return first_of(status, gdn2_split_forward(s, c));
+  if (!s->out || !s->through) return gdn2_mpi_first(status, gdn2_split_forward(s, c));
   const gdn2_output wanted = c.h_final;
   c.h_final = array_of(s, made(s, h, n));
-  status = first_of(status, gdn2_split_forward(s, c));
-  status = first_of(status, send(s, h, n, s->group.rank + 1));
+  status = gdn2_mpi_first(status, gdn2_split_forward(s, c));
+  status = gdn2_mpi_first(status, send(s, h, n, s->group.rank + 1));
   if (args->h_final.data) gdn2_block_put(&b, made(s, h, n), &wanted, 0);
   return status;
 }
@@ -125,8 +123,8 @@ static gdn2_status forward_group(const gdn2_split *s, const gdn2_heads *h, const
 gdn2_status gdn2_heads_run_forward(const gdn2_split *s, const gdn2_heads *h, const gdn2_forward_args *args,
                                    const gdn2_forward_args *alone, void *all) {
   gdn2_status status = GDN2_OK;
-  for (int64_t n = 0; n < h->groups; n++) status = first_of(status, forward_group(s, h, args, alone, all, n));
-  return first_of(status, wait_for_all(h));
+  for (int64_t n = 0; n < h->groups; n++) status = gdn2_mpi_first(status, forward_group(s, h, args, alone, all, n));
+  return gdn2_mpi_first(status, wait_for_all(h));
 }
 
 /* ---- Backward ---- */
@@ -136,9 +134,8 @@ static gdn2_status arrive_back(const gdn2_split *s, const gdn2_heads *h, int64_t
   const gdn2_status status = receive(s, h, n, s->group.rank + 1);
   const gdn2_block b = block_of(s, h, n);
   const gdn2_output part = part_of(s, h, array_of(s, dh_final), s->N - s->states.shape[0], n);
-  gdn2_input own = {.data = part.data, .dtype = part.dtype};
+  const gdn2_input own = gdn2_as_input(part);
   void *sum = h->got + gdn2_block_bytes(&b);
-  memcpy(own.stride, part.stride, sizeof own.stride);
   gdn2_block_get(&b, &own, 0, sum);
   gdn2_block_add(&b, h->got, sum);
   gdn2_block_put(&b, sum, &part, 0);
@@ -153,18 +150,18 @@ static gdn2_status backward_group(const gdn2_split *s, const gdn2_heads *h, cons
   c.dh0 = array_of(s, made(s, h, n));
   if (s->in && !s->through) {
     status = gdn2_split_backward(s, c);
-    status = first_of(status, send(s, h, n, s->group.rank - 1));
+    status = gdn2_mpi_first(status, send(s, h, n, s->group.rank - 1));
   }
-  if (s->out) status = first_of(status, arrive_back(s, h, n, dh_final));
+  if (s->out) status = gdn2_mpi_first(status, arrive_back(s, h, n, dh_final));
   c = gdn2_heads_backward(args, first, last);
   if (s->in && s->through) c.dh0 = array_of(s, made(s, h, n));
-  status = first_of(status, gdn2_split_backward(s, c));
-  return s->in && s->through ? first_of(status, send(s, h, n, s->group.rank - 1)) : status;
+  status = gdn2_mpi_first(status, gdn2_split_backward(s, c));
+  return s->in && s->through ? gdn2_mpi_first(status, send(s, h, n, s->group.rank - 1)) : status;
 }
 
 gdn2_status gdn2_heads_run_backward(const gdn2_split *s, const gdn2_heads *h, const gdn2_backward_args *args,
                                     const gdn2_backward_args *alone, void *dh_final) {
   gdn2_status status = GDN2_OK;
-  for (int64_t n = 0; n < h->groups; n++) status = first_of(status, backward_group(s, h, args, alone, dh_final, n));
-  return first_of(status, wait_for_all(h));
+  for (int64_t n = 0; n < h->groups; n++) status = gdn2_mpi_first(status, backward_group(s, h, args, alone, dh_final, n));
+  return gdn2_mpi_first(status, wait_for_all(h));
 }

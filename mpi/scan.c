@@ -3,9 +3,8 @@
  * are, are sent without M, and nobody behind them asks for more. The order of the products depends on the places alone. */
 #include "scan.h"
 #include "error.h"
+#include "states.h"
 #include <string.h>
-
-size_t gdn2_scan_unit(gdn2_dtype dtype) { return dtype == GDN2_F64 ? sizeof(double) : sizeof(float); }
 
 /* ---- Products ---- */
 
@@ -39,7 +38,7 @@ static void transpose_bytes(int64_t n, size_t unit, const char *from, char *to) 
 }
 
 void gdn2_scan_transpose(const gdn2_scan *s, const void *from, void *to) {
-  const size_t unit = gdn2_scan_unit(s->dtype), matrix = (size_t)(s->K * s->K) * unit;
+  const size_t unit = gdn2_number_bytes(s->dtype), matrix = (size_t)(s->K * s->K) * unit;
   for (int64_t h = 0; h < s->heads; h++)
     transpose_bytes(s->K, unit, (const char *)from + (size_t)h * matrix, (char *)to + (size_t)h * matrix);
 }

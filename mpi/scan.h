@@ -20,8 +20,6 @@ typedef struct gdn2_scan {
   gdn2_map sent, received; /* without left */
 } gdn2_scan;
 
-size_t gdn2_scan_unit(gdn2_dtype dtype);
-
 /* What the product of two maps is computed with: out = add + left^T right for each head; left [heads][K][K], right, out and add
  * [heads][K][columns]; add may be NULL or out. */
 gdn2_forward_args gdn2_scan_product(const gdn2_scan *s, const void *left, const void *right, int64_t columns, const void *add,

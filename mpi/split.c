@@ -53,7 +53,7 @@ gdn2_status gdn2_split_check(gdn2_split *s, const gdn2_problem *problem, const g
   s->packed = problem->cu_seqlens != NULL;
   s->N = s->packed ? problem->N : problem->B;
   s->states = (gdn2_block){.shape = {s->packed ? 1 : problem->B, gdn2_problem_heads(problem), problem->K, problem->V},
-                           .dtype = problem->q.dtype == GDN2_F64 ? GDN2_F64 : GDN2_F32};
+                           .dtype = gdn2_state_type(problem->q.dtype)};
   if (exec->workspace)
     return gdn2_mpi_fail(GDN2_ERR_ARGUMENT, "exec.workspace is %p; it must be NULL: memory is allocated", exec->workspace);
   if (s->states.shape[0] * s->states.shape[1] > INT_MAX)

@@ -10,7 +10,7 @@ static bool has_M(const gdn2_split *s) { return s->in && s->out && s->through; }
 /* ---- Memory ---- */
 
 static void *take_matrices(gdn2_split *s) {
-  return gdn2_split_take(s, (size_t)(s->scan.heads * s->scan.K * s->scan.K) * gdn2_scan_unit(s->scan.dtype));
+  return gdn2_split_take(s, (size_t)(s->scan.heads * s->scan.K * s->scan.K) * gdn2_number_bytes(s->scan.dtype));
 }
 
 /* One rank needs nothing, and two no M: the first knows its state, and so does the second when it has got it. */
@@ -26,7 +26,7 @@ static void take_scan(gdn2_split *s) {
 
 /* The identity, as a state with strides 0, and a row of values without any. */
 static void take_constants(gdn2_split *s) {
-  const size_t K = (size_t)s->scan.K, unit = gdn2_scan_unit(s->scan.dtype);
+  const size_t K = (size_t)s->scan.K, unit = gdn2_number_bytes(s->scan.dtype);
   char *identity = gdn2_split_take(s, K * K * unit), *zeros = gdn2_split_take(s, K * unit);
   if (s->no_memory) return;
   memset(identity, 0, K * K * unit);

@@ -2,7 +2,8 @@
  *
  *     e = exp(-|z|),  r = 1 / (1 + e);   sigmoid(z) = r or e r,  sigmoid(-z) = e r or r,  for z >= 0 or z < 0
  *
- * Nothing overflows, and both keep all their digits: 1 - sigmoid(z) is never formed. About 2 units in the last place.
+ * Nothing overflows, and both keep all their digits: 1 - sigmoid(z) is never formed. About 2 units in the last place; where
+ * bfloat16 is enough and the machine has words for it, fewer digits.
  * Several vectors go abreast, step by step: one alone is a chain of thirty instructions that wait for each other. */
 
 /* Vectors that go abreast at most. */
@@ -53,20 +54,26 @@ INLINE void gate_exact_sigmoid(int count, const vf *z, vf *s) {
 }
 
 #if defined V_ROUGH
-/* 1 / (1 + 2^u) with u = -z log2(e): 2^u without limits, since an infinite one gives 0. A minimax polynomial (error 3e-6) and the
- * machine's inverse (6e-5): 0 where the sigmoid would be subnormal. */
-INLINE void gate_rough_sigmoid(int count, const vf *z, vf *s) {
-  static const float coefficients[] = {0x1.aa13f0p-5f, 0x1.ee798ap-3f, 0x1.62d166p-1f, 0x1.00002cp+0f};
-  vf u[GATE_MOST], r[GATE_MOST];
-  EACH_ABREAST(u[i] = v_mul(z[i], v_set1(-1.4426950408889634f)));
+/* 2^u without limits: a polynomial in what is above the whole number, its highest coefficient first. */
+INLINE void gate_power(int count, int degree, const float *coefficients, const vf *u, vf *e) {
+  vf r[GATE_MOST];
   EACH_ABREAST(r[i] = v_above_floor(u[i]));
-  EACH_ABREAST(s[i] = v_set1(0x1.bb7cd4p-7f));
+  EACH_ABREAST(e[i] = v_set1(coefficients[0]));
   UNROLL
-  for (int step = 0; step < 4; step++) {
+  for (int step = 1; step <= degree; step++) {
     const vf c = v_set1(coefficients[step]);
-    EACH_ABREAST(s[i] = v_fma(s[i], r[i], c));
+    EACH_ABREAST(e[i] = v_fma(e[i], r[i], c));
   }
-  EACH_ABREAST(s[i] = v_ldexp_floor(s[i], u[i]));
+  EACH_ABREAST(e[i] = v_ldexp_floor(e[i], u[i]));
+}
+
+/* 1 / (1 + 2^u) with u = -z log2(e); an infinite power gives 0. A minimax polynomial (error 3e-6) and the machine's inverse
+ * (6e-5): 0 where the sigmoid would be subnormal. */
+INLINE void gate_rough_sigmoid(int count, const vf *z, vf *s) {
+  static const float coefficients[] = {0x1.bb7cd4p-7f, 0x1.aa13f0p-5f, 0x1.ee798ap-3f, 0x1.62d166p-1f, 0x1.00002cp+0f};
+  vf u[GATE_MOST];
+  EACH_ABREAST(u[i] = v_mul(z[i], v_set1(-1.4426950408889634f)));
+  gate_power(count, 4, coefficients, u, s);
   EACH_ABREAST(s[i] = v_rough_inverse(v_add(v_set1(1.0f), s[i])));
 }
 #else
@@ -95,17 +102,11 @@ INLINE void gate_exact_sigmoids(int count, const vf *z, vf *s, vf *rest) {
 /* The same to 2^-20, or 2^-23 |z| where that is more, since gradients of weights are summed in float32: one more term (error
  * 8e-8), a Newton step; 2^u is kept finite, and sigmoids that would be subnormal are 0. */
 INLINE void gate_rough_sigmoids(int count, const vf *z, vf *s, vf *rest) {
-  static const float coefficients[] = {0x1.26900cp-7f, 0x1.c95446p-5f, 0x1.ebd5a8p-3f, 0x1.62e4f6p-1f, 0x1.fffffep-1f};
-  vf u[GATE_MOST], r[GATE_MOST], d[GATE_MOST];
+  static const float coefficients[] = {0x1.ec320ap-10f, 0x1.26900cp-7f, 0x1.c95446p-5f,
+                                       0x1.ebd5a8p-3f,  0x1.62e4f6p-1f, 0x1.fffffep-1f};
+  vf u[GATE_MOST], d[GATE_MOST];
   EACH_ABREAST(u[i] = v_min(v_set1(126.0f), v_mul(z[i], v_set1(-1.4426950408889634f))));
-  EACH_ABREAST(r[i] = v_above_floor(u[i]));
-  EACH_ABREAST(rest[i] = v_set1(0x1.ec320ap-10f));
-  UNROLL
-  for (int step = 0; step < 5; step++) {
-    const vf c = v_set1(coefficients[step]);
-    EACH_ABREAST(rest[i] = v_fma(rest[i], r[i], c));
-  }
-  EACH_ABREAST(rest[i] = v_ldexp_floor(rest[i], u[i]));
+  gate_power(count, 5, coefficients, u, rest);
   EACH_ABREAST(d[i] = v_add(v_set1(1.0f), rest[i]));
   EACH_ABREAST(s[i] = v_rough_inverse(d[i]));
   EACH_ABREAST(d[i] = v_fnma(d[i], s[i], v_set1(1.0f)));

@@ -24,7 +24,7 @@ def _channels_as_heads(q, v, g, gv, beta, h0, v_first):
     K, (HV, V) = axes("q", q, "B T H K")[3], axes("v", v, "B T HV V")[2:]
     expect("gv", gv, v.shape)
     if g is not None:
-        g = (g[..., None] if g.dim() == 3 else g[:, :, :, None]).to(torch.promote_types(g.dtype, torch.float32))
+        g = g[:, :, :, None].to(state_type(q))
         gv = g + (gv if g.dim() == 4 else gv[..., None])
     if beta is not None:
         beta = beta[..., None].expand(*beta.shape, V).flatten(2)
