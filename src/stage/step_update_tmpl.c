@@ -8,8 +8,11 @@
  * Sums over the keys are made in one order for each form, whatever the tile. Cost: 4 K V multiply-adds. */
 #include "stage/step.h"
 
-/* Vectors of a tile of columns: enough sums to hide the latency of an addition, and at least a cache line of float32. */
-#define STEP_VECS (VL == 4 && TILE_ROWS * TILE_VECS >= 24 ? 8 : 4)
+/* Vectors of the widest tile of columns: the sums of two keys and u stay in registers. With AVX-512 it is a whole row of 128
+ * float32, which the processor's own fetching ahead can follow. */
+#define STEP_VECS (TILE_ROWS * TILE_VECS >= 24 ? 8 : 4)
+/* The next narrower one: enough sums to hide the latency of an addition. */
+#define STEP_HALF 4
 /* Sums that take turns over the keys. */
 #define STEP_SETS 2
 #define STEP_ROWS 8
@@ -20,8 +23,10 @@ typedef struct {
   ptrdiff_t step;
 } step_lines;
 
-INLINE void fetch(const char *at, int bytes) {
-  for (int x = 0; at && x < bytes; x += 64) __builtin_prefetch(at + x, 0, 3);
+/* The lines `from`, from + every, ... of so many bytes into the second-level cache: the first holds the part that is at work. */
+INLINE void fetch(const char *at, int bytes, int from, int every) {
+  UNROLL
+  for (int x = 64 * from; x < bytes; x += 64 * every) __builtin_prefetch(at + x, 0, 2);
 }
 
 /* ---- Columns -------------------------------------------------------------------------------------------------------------- */
@@ -96,19 +101,26 @@ INLINE void column_write(gdn2_dtype dtype, int own, int vecs, int n, const char 
 typedef void column_function(int count, int K, step_lines from, step_lines to, step_token t, const float *z, float *o,
                              const char *next);
 
-/* z, o: of the tile's first value. next: the tile that follows, in lines as far apart as those of `from`. */
+/* z, o: of the tile's first value. next: the tile that follows, in lines as far apart as those of `from`. It is fetched in both
+ * touches, no faster than memory gives lines (a cache line for every two vectors of the second touch), as more would wait or be
+ * dropped. Where the tile is whole rows of float32, its first touch goes through memory in order: the processor fetches ahead
+ * itself, and half the lines are left to it. */
 INLINE void column_tile(gdn2_dtype dtype, int own, int vecs, int n, int K, step_lines from, step_lines to, step_token t,
                         const float *z, float *o, const char *next) {
   const gdn2_dtype from_dtype = own ? GDN2_F32 : dtype;
   const int from_n = own ? VL : n;
   vf sum[STEP_SETS][STEP_VECS], u[STEP_VECS];
-  const int bytes = vecs * VL * (dtype == GDN2_F32 ? 4 : 2);
+  const int bytes = vecs * VL * (dtype == GDN2_F32 ? 4 : 2), every = dtype == GDN2_F32 ? 2 : 1;
+  const int early = next && every > 1 && from.step != bytes;
   UNROLL
   for (int x = 0; x < STEP_SETS * vecs; x++) sum[x / vecs][x % vecs] = v_zero();
   int c = 0;
   for (; c + STEP_SETS <= K; c += STEP_SETS) {
     UNROLL
-    for (int i = 0; i < STEP_SETS; i++) column_read(from_dtype, vecs, from_n, from.at + (c + i) * from.step, t.e[c + i], sum[i]);
+    for (int i = 0; i < STEP_SETS; i++) {
+      column_read(from_dtype, vecs, from_n, from.at + (c + i) * from.step, t.e[c + i], sum[i]);
+      if (early) fetch(next + (c + i) * from.step, bytes, 1, 2);
+    }
   }
   if (c < K) column_read(from_dtype, vecs, from_n, from.at + c * from.step, t.e[c], sum[0]);
   load_floats(dtype, vecs, z, u);
@@ -121,7 +133,7 @@ INLINE void column_tile(gdn2_dtype dtype, int own, int vecs, int n, int K, step_
     for (int i = 0; i < STEP_SETS; i++) {
       const int m = c + i;
       column_write(dtype, own, vecs, n, from.at + m * from.step, to.at + m * to.step, t.alpha[m], t.k[m], t.q[m], u, sum[i]);
-      if (next) fetch(next + m * from.step, bytes);
+      if (next) fetch(next + m * from.step, bytes, 0, every);
     }
   }
   if (c < K)
@@ -141,14 +153,22 @@ INLINE void column_rest(gdn2_dtype dtype, int n, int K, step_lines from, step_li
   column_tile(dtype, 1, 1, n, K, lines, to, t, z, o, next);
 }
 
+/* Columns of the tile that so many begin with. */
+INLINE int tile_width(int left) {
+  if (left >= STEP_VECS * VL) return STEP_VECS * VL;
+  if (left >= STEP_HALF * VL) return STEP_HALF * VL;
+  return left < VL ? left : VL;
+}
+
 /* `width` columns. */
-INLINE void columns(gdn2_dtype dtype, column_function *wide, column_function *narrow, int width, int K, step_lines from,
-                    step_lines to, step_token t, const float *z, float *o, const char *next) {
+INLINE void columns(gdn2_dtype dtype, column_function *wide, column_function *half, column_function *narrow, int width, int K,
+                    step_lines from, step_lines to, step_token t, const float *z, float *o, const char *next) {
   const int size = dtype == GDN2_F32 ? 4 : 2;
   for (int v = 0; v < width;) {
-    const int left = width - v, full = left >= STEP_VECS * VL, n = full ? STEP_VECS * VL : left < VL ? left : VL;
+    const int left = width - v, n = tile_width(left);
     const step_lines a = {from.at + v * size, from.step}, b = {to.at + v * size, to.step};
-    (full ? wide : narrow)(n, K, a, b, t, z + v, o + v, left > n ? a.at + n * size : next);
+    column_function *tile = n == STEP_VECS * VL ? wide : n == STEP_HALF * VL ? half : narrow;
+    tile(n, K, a, b, t, z + v, o + v, left > n ? a.at + n * size : next);
     v += n;
   }
 }
@@ -244,13 +264,13 @@ STAGE void sweep(int width, int K, step_lines from, step_lines to, step_token t,
 
 STAGE void first_reads(int width, int K, step_lines from, const float *e, float *r) {
   for (int v = 0; v < width;) {
-    const int full = width - v >= STEP_VECS * VL;
+    const int full = width - v >= STEP_HALF * VL;
     const step_lines a = {from.at + v * (ptrdiff_t)sizeof(float), from.step};
     if (full)
-      first_tile(STEP_VECS, K, a, e, r + v);
+      first_tile(STEP_HALF, K, a, e, r + v);
     else
       first_tile(1, K, a, e, r + v);
-    v += full ? STEP_VECS * VL : VL;
+    v += full ? STEP_HALF * VL : VL;
   }
 }
 
@@ -341,6 +361,11 @@ INLINE void rows_of_values(row_function *eight, row_function *one, int count, in
     (void)count;                                                                                                                 \
     column_tile(DTYPE, 0, STEP_VECS, VL, K, from, to, t, z, o, next);                                                            \
   }                                                                                                                              \
+  STAGE void half_##TYPE(int count, int K, step_lines from, step_lines to, step_token t, const float *z, float *o,               \
+                         const char *next) {                                                                                     \
+    (void)count;                                                                                                                 \
+    column_tile(DTYPE, 0, STEP_HALF, VL, K, from, to, t, z, o, next);                                                            \
+  }                                                                                                                              \
   STAGE void narrow_##TYPE(int count, int K, step_lines from, step_lines to, step_token t, const float *z, float *o,             \
                            const char *next) {                                                                                   \
     if (count == VL)                                                                                                             \
@@ -359,7 +384,7 @@ INLINE void rows_of_values(row_function *eight, row_function *one, int count, in
     if (by_rows)                                                                                                                 \
       rows_of_values(eight_##TYPE, one_##TYPE, width, K, from, to, t, z, o, next);                                               \
     else                                                                                                                         \
-      columns(DTYPE, wide_##TYPE, narrow_##TYPE, width, K, from, to, t, z, o, next);                                             \
+      columns(DTYPE, wide_##TYPE, half_##TYPE, narrow_##TYPE, width, K, from, to, t, z, o, next);                                \
   }
 STEP_UPDATE(f32, GDN2_F32)
 STEP_UPDATE(bf16, GDN2_BF16)
