@@ -7,6 +7,7 @@ typedef struct {
   conv_room fore;
   float next[GDN2_CONV_PAST][CONV_ROOM]; /* dz of the W-1 tokens behind the block */
   float last[GDN2_CONV_PAST][CONV_ROOM]; /* dstate_final */
+  float sums[GDN2_CONV_SUMS][CONV_ROOM]; /* those of the caller, whose lines lie beside another thread's */
 } conv_back_room;
 
 /* dz of `count` tokens from their z, in place; (L2). dtype: of x. */
@@ -58,18 +59,17 @@ INLINE vf conv_back_dx(int W, const conv_back_column *k, int i, vf dx) {
   return dx;
 }
 
-INLINE void conv_back_end(int W, const conv_back_column *k, conv_back_room *room, float *sums, int64_t ld, int m) {
+INLINE void conv_back_end(int W, const conv_back_column *k, conv_back_room *room, int m) {
   UNROLL
   for (int j = 0; j < W - 1; j++) v_store(room->next[j] + m, k->dz[j]);
-  if (!sums) return;
   UNROLL
-  for (int j = 0; j < W; j++) add_to(sums + j * ld + m, k->sum[j]);
-  add_to(sums + GDN2_CONV_MAX_WIDTH * ld + m, k->sum[W]);
+  for (int j = 0; j < W; j++) add_to(room->sums[j] + m, k->sum[j]);
+  add_to(room->sums[GDN2_CONV_MAX_WIDTH] + m, k->sum[W]);
 }
 
 /* Equations (L2) to (L4) for a vector of each of a block's rows. */
 INLINE void conv_back_values(int W, int silu, gdn2_dtype dtype, const conv_rows *rows, const conv_rows *dy_rows,
-                             conv_back_room *room, float *sums, int64_t ld, int m, vf *dx) {
+                             conv_back_room *room, int m, vf *dx) {
   conv_back_column k = {.c = conv_taps_at(W, &room->fore, m)};
   conv_back_begin(W, &k, room, CONV_BLOCK, m);
   UNROLL
@@ -82,7 +82,7 @@ INLINE void conv_back_values(int W, int silu, gdn2_dtype dtype, const conv_rows 
   conv_back_tokens(W, silu, dtype, &k, CONV_BLOCK, x, dy);
   UNROLL
   for (int i = 0; i < CONV_BLOCK; i++) dx[i] = conv_back_dx(W, &k, i, v_zero());
-  conv_back_end(W, &k, room, sums, ld, m);
+  conv_back_end(W, &k, room, m);
 }
 
 /* A full block of a type and of whole steps, away from the state and from the last W-1 tokens. */
@@ -93,12 +93,10 @@ INLINE void conv_back_block(int W, int silu, gdn2_dtype dtype, int channels, con
   const conv_rows dy_rows = conv_rows_at(1, &grad->dy, NULL, t, CONV_BLOCK);
   const ptrdiff_t x_ahead = -CONV_BLOCK * run->x.step * size, dy_ahead = -CONV_BLOCK * grad->dy.step * size;
   const ptrdiff_t dx_ahead = wants_dx ? -CONV_BLOCK * grad->dx.step * size : 0;
-  float *const sums = grad->sums;
-  const int64_t ld = grad->ld;
   for (int m = 0; m + CONV_STEP <= channels; m += CONV_STEP) {
     vf dx[2][CONV_BLOCK];
     UNROLL
-    for (int h = 0; h < 2; h++) conv_back_values(W, silu, dtype, &rows, &dy_rows, room, sums, ld, m + h * VL, dx[h]);
+    for (int h = 0; h < 2; h++) conv_back_values(W, silu, dtype, &rows, &dy_rows, room, m + h * VL, dx[h]);
     if (wants_dx) conv_store(dtype, stream, rows.y, m, dx);
     conv_fetch(dtype, rows.x, x_ahead, m);
     conv_fetch(dtype, dy_rows.x, dy_ahead, m);
@@ -147,7 +145,7 @@ INLINE void conv_back_any(int W, const gdn2_conv_panel *p, const gdn2_conv_run *
     conv_back_tokens(W, p->silu, run->x.dtype, &k, 1, &x, &dy);
     const vf dx = conv_back_dx(W, &k, 0, kept >= 0 ? v_load(room->last[kept] + m) : v_zero());
     if (grad->dx.at) any_store(grad->dx.dtype, grad->dx.at, t * grad->dx.step + m, dx, n);
-    conv_back_end(W, &k, room, grad->sums, grad->ld, m);
+    conv_back_end(W, &k, room, m);
   }
 }
 
@@ -189,6 +187,19 @@ STAGE void conv_dstate(const gdn2_conv_panel *p, const gdn2_conv_run *run, const
   grid_write(to, p->W - 1, p->channels, (const float(*)[CONV_ROOM])d);
 }
 
+/* The caller's sums, and back. */
+INLINE void conv_sums_read(const gdn2_conv_panel *p, const gdn2_conv_grad *grad, conv_back_room *room) {
+  const float *sums = grad->sums;
+  for (int j = 0; j < GDN2_CONV_SUMS; j++)
+    for (int m = 0; m < p->channels; m += VL)
+      v_store(room->sums[j] + m, sums ? v_load_upto(sums + j * grad->ld + m, p->channels - m) : v_zero());
+}
+INLINE void conv_sums_write(const gdn2_conv_panel *p, const gdn2_conv_grad *grad, const conv_back_room *room) {
+  float *sums = grad->sums;
+  for (int j = 0; sums && j < GDN2_CONV_SUMS; j++)
+    for (int m = 0; m < p->channels; m += VL) v_store_upto(sums + j * grad->ld + m, v_load(room->sums[j] + m), p->channels - m);
+}
+
 /* Blocks are counted from the first token of the run, the last W-1 tokens of a sequence always go one by one: the order of the
  * sums does not depend on what is wanted or given. */
 STAGE void conv_walk_back(const gdn2_conv_panel *p, const gdn2_conv_run *run, const gdn2_conv_grad *grad, conv_back_room *room) {
@@ -218,7 +229,9 @@ STAGE void stage_conv_backward(const gdn2_conv_panel *p, const gdn2_conv_run *ru
   if (p->W == 2) conv_behind(2, p, run, &grad->dy, &room);
   if (p->W == 3) conv_behind(3, p, run, &grad->dy, &room);
   if (p->W == 4) conv_behind(4, p, run, &grad->dy, &room);
+  conv_sums_read(p, grad, &room);
   conv_walk_back(p, run, grad, &room);
+  conv_sums_write(p, grad, &room);
   if (grad->dstate.at && run->first == 0) conv_dstate(p, run, &room, grad->dstate);
 }
 
