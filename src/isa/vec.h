@@ -25,6 +25,8 @@
  *   v_keep(m,x)             x where m, else 0
  *   v_select(m,a,b)         a where m, else b
  *   v_nan_to_zero           x, with 0 for NaN
+ *   V_POWERS                defined where a vector holds a table of 2^(i/V_POWERS):
+ *   v_power_of_parts(x)     2^n, n whole parts of V_POWERS between -127 (gives 0) and 127; x is n + 1.5 2^23 / V_POWERS
  *   V_ROUGH                 defined where the machine has words for numbers of few digits:
  *   v_above_floor v_ldexp_floor  x - floor(x), 0 where x is infinite; x 2^floor(y)
  *   v_rough_inverse         1 / x to 2^-14; 0 where x is infinite or the result subnormal

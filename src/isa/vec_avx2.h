@@ -44,6 +44,14 @@ INLINE vf v_ldexp(vf x, vf n) {
   const __m256i all = _mm256_cvtps_epi32(n), half = _mm256_srai_epi32(all, 1);
   return v_mul(v_mul(x, v_power_of_2(half)), v_power_of_2(_mm256_sub_epi32(all, half)));
 }
+#define V_POWERS 8
+/* The table's exponents are lower by what n's last three digits add to them. */
+INLINE vf v_power_of_parts(vf n) {
+  const __m256i table =
+      _mm256_setr_epi32(0x3f800000, 0x3f7b95c2, 0x3f7837f0, 0x3f75fed7, 0x3f7504f3, 0x3f75672a, 0x3f7744fd, 0x3f7ac0c7);
+  const __m256i bits = _mm256_castps_si256(n);
+  return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_permutevar8x32_epi32(table, bits), _mm256_slli_epi32(bits, 20)));
+}
 INLINE vm v_le(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_LE_OQ); }
 INLINE vf v_keep(vm m, vf x) { return _mm256_and_ps(m, x); }
 INLINE vf v_select(vm m, vf a, vf b) { return _mm256_blendv_ps(b, a, m); }

@@ -42,6 +42,15 @@ INLINE vf v_ldexp(vf x, vf n) { return _mm512_scalef_ps(x, n); }
 INLINE vf v_above_floor(vf x) { return _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); }
 INLINE vf v_ldexp_floor(vf x, vf y) { return _mm512_scalef_ps(x, y); }
 INLINE vf v_rough_inverse(vf x) { return _mm512_rcp14_ps(x); }
+#define V_POWERS 16
+/* The table's exponents are lower by what n's last four digits add to them. */
+INLINE vf v_power_of_parts(vf n) {
+  const __m512i table =
+      _mm512_setr_epi32(0x3f800000, 0x3f7daac3, 0x3f7b95c2, 0x3f79c3d3, 0x3f7837f0, 0x3f76f532, 0x3f75fed7, 0x3f75583f,
+                        0x3f7504f3, 0x3f7508a4, 0x3f75672a, 0x3f76248c, 0x3f7744fd, 0x3f78ccdf, 0x3f7ac0c7, 0x3f7d257d);
+  const __m512i bits = _mm512_castps_si512(n);
+  return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_permutexvar_epi32(bits, table), _mm512_slli_epi32(bits, 19)));
+}
 INLINE vm v_le(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ); }
 INLINE vf v_keep(vm m, vf x) { return _mm512_maskz_mov_ps(m, x); }
 INLINE vf v_select(vm m, vf a, vf b) { return _mm512_mask_mov_ps(b, m, a); }

@@ -147,6 +147,38 @@ static void test_not_finite(void **state) {
   }
 }
 
+/* Gates far out in float32: a row of ones has the norm 1 and y = gate(z), dz = gate'(z). Sigmoids that would be subnormal may be
+ * 0, or their limit; a NaN stays one. */
+static void extreme_gates(gdn2_norm_gate kind) {
+  static const float z[] = {NAN,   -3e38f, -1e30f, -1000, -104,  -89, -87.4f, -87,  -20,
+                            -0.0f, 1e-30f, 20,     87,    88.5f, 104, 1e30f,  3e38f};
+  enum { D = sizeof z / sizeof *z };
+  float ones[D], y[D], dz[D];
+  for (int i = 0; i < D; i++) ones[i] = 1;
+  const gdn2_norm_problem problem = {
+      .B = 1, .T = 1, .H = 1, .D = D, .x = {ones, GDN2_F32, {0}}, .z = {z, GDN2_F32, {0}}, .gate = kind, .eps = 1e-12};
+  const gdn2_norm_forward_args forward = {
+      .struct_size = sizeof forward, .problem = problem, .y = {y, GDN2_F32, {0}}, .exec = {.threads = 1}};
+  const gdn2_norm_backward_args backward = {.struct_size = sizeof backward,
+                                            .problem = problem,
+                                            .dy = {ones, GDN2_F32, {0}},
+                                            .dz = {dz, GDN2_F32, {0}},
+                                            .exec = {.threads = 1}};
+  assert_int_equal(gdn2_norm_forward(&forward), GDN2_OK);
+  assert_int_equal(gdn2_norm_backward(&backward), GDN2_OK);
+  assert_true(isnan(y[0]) && isnan(dz[0]));
+  for (int i = 1; i < D; i++) {
+    const double at = (double)z[i], s = 1 / (1 + exp(-at)), rest = 1 / (1 + exp(at)),
+                 limit = fmin(fmax(1, fabs(at)), 128) * 0x1p-126;
+    const double gate = kind == GDN2_NORM_SILU ? at * s : s, slope = kind == GDN2_NORM_SILU ? s * (1 + at * rest) : s * rest;
+    if (!(fabs((double)y[i] - gate) <= 1e-6 * fabs(gate) + limit)) fail_msg("gate(%g) = %g, must be %g", at, (double)y[i], gate);
+    if (!(fabs((double)dz[i] - slope) <= 1e-5 * fabs(slope) + limit))
+      fail_msg("gate'(%g) = %g, must be %g", at, (double)dz[i], slope);
+  }
+}
+static void test_extreme_silu(void **state) { (void)state, extreme_gates(GDN2_NORM_SILU); }
+static void test_extreme_sigmoid(void **state) { (void)state, extreme_gates(GDN2_NORM_SIGMOID); }
+
 static void test_faults_are_seen(void **state) {
   (void)state;
   norm_case c = norm_new(900, GDN2_F32, 2, 4, 3, 30);
@@ -166,9 +198,11 @@ static void test_faults_are_seen(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      TEST(test_float32),   TEST(test_bfloat16),   TEST(test_float16),         TEST(test_float64),     TEST(test_options),
-      TEST(test_layouts),   TEST(test_eps),        TEST(test_one_channel),     TEST(test_mixed_types), TEST(test_range),
-      TEST(test_zero_rows), TEST(test_not_finite), TEST(test_faults_are_seen),
+      TEST(test_float32),      TEST(test_bfloat16),        TEST(test_float16),
+      TEST(test_float64),      TEST(test_options),         TEST(test_layouts),
+      TEST(test_eps),          TEST(test_one_channel),     TEST(test_mixed_types),
+      TEST(test_range),        TEST(test_zero_rows),       TEST(test_not_finite),
+      TEST(test_extreme_silu), TEST(test_extreme_sigmoid), TEST(test_faults_are_seen),
   };
   return TEST_RUN(tests);
 }
