@@ -10,12 +10,9 @@ static inline gdn2_chunk gdn2_layout_chunk(gdn2_arena *arena, gdn2_shape s, int 
   const size_t C = GDN2_CHUNK, keys = C * (size_t)s.Kp, values = C * (size_t)s.Vp;
   gdn2_chunk c = {0};
   c.keys.ld = kept ? s.Kp : 0;
-  const size_t rows = kept ? keys : (size_t)s.Kp;
-  c.keys.alpha = gdn2_arena_floats(arena, rows);
-  c.keys.gamma = gdn2_arena_floats(arena, rows);
-  c.keys.q = gdn2_arena_floats(arena, rows);
-  c.keys.k = gdn2_arena_floats(arena, rows);
-  c.keys.bk = gdn2_arena_floats(arena, rows);
+  float **const rows[4] = {&c.keys.alpha, &c.keys.q, &c.keys.k, &c.keys.bk};
+  for (int x = 0; x < 4 && kept; x++) *rows[x] = gdn2_arena_floats(arena, keys);
+  c.keys.gamma = gdn2_arena_floats(arena, kept ? keys : (size_t)s.Kp);
   c.keys.g_sum = gdn2_arena_floats(arena, (size_t)s.Kp);
   c.keys.factor = gdn2_arena_floats(arena, 2 * C);
   c.keys.gamma_n = gdn2_arena_floats(arena, (size_t)s.Kp);

@@ -44,8 +44,8 @@ typedef struct gdn2_head {
 } gdn2_head;
 
 /* load -> everything: one chunk with its gates applied. gamma_t = alpha_1 ... alpha_t inside the chunk.
- * The first five arrays hold a row for each token, ld = Kp, for the backward; or, ld = 0, one row that all tokens share: the
- * forward needs a token's row only until its scores are made. */
+ * The first five arrays hold a row for each token, ld = Kp, for the backward; or, ld = 0, gamma has one row that all tokens
+ * share, and the others are absent: the forward needs a token's row only until its scores are made. */
 typedef struct gdn2_keys {
   int ld;
   float *alpha;   /* [n][ld]   exp(g_t) */

@@ -41,53 +41,84 @@ INLINE void load_factors(gdn2_shape s, const gdn2_head *head, int64_t t0, int n,
 /* exp(sum of g) where |sum| <= 1, the running product elsewhere: the error of a large sum would grow with it. */
 INLINE vf chunk_decay(vf g_sum, vf gamma) { return v_select(v_le(v_abs(g_sum), v_set1(1.0f)), v_exp(g_sum), gamma); }
 
-/* alpha from g, a row. scalar: all of g's numbers are alike. */
-INLINE void load_alpha(gdn2_shape s, int scalar, const float *g, float *alpha) {
-  int x = 0;
-  if (scalar) {
-    const vf a = v_exp(v_set1(g[0]));
-    for (; x < s.Kp; x += VL) v_store(alpha + x, a);
-  }
-  for (; x + EXP_MOST * VL <= s.Kp; x += EXP_MOST * VL) {
-    vf a[EXP_MOST];
-    UNROLL
-    for (int i = 0; i < EXP_MOST; i++) a[i] = v_load_upto(g + x + i * VL, s.K - x - i * VL);
-    v_exp_each(EXP_MOST, a);
-    UNROLL
-    for (int i = 0; i < EXP_MOST; i++) v_store(alpha + x + i * VL, a[i]);
-  }
-  for (; x < s.Kp; x += VL) v_store(alpha + x, v_exp(v_load_upto(g + x, s.K - x)));
+/* Whether q, k, g and b are read where they lie, being finished float32 with a number for each channel. */
+INLINE int rows_plain(const gdn2_rows *rows) { return rows->at && rows->channel && rows->dtype == GDN2_F32; }
+INLINE int load_is_plain(const gdn2_head *head) {
+  return rows_plain(&head->q) && rows_plain(&head->k) && rows_plain(&head->g) && head->rule.decay == GDN2_DECAY_LOG &&
+         rows_plain(&head->b) && head->rule.erase == GDN2_GATE_GIVEN;
 }
 
-/* Token t of the chunk: its rows of the records, which follow those of the token before. Records come by value: a vector store
- * may alias anything, so pointers read through a record would be read again after each. */
-INLINE void load_token(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, int t, gdn2_keys out) {
-  float room[4][GDN2_MAX_DIM];
+/* The finished rows of token t, the caller's own or in room. plain, a constant: they are known to be the caller's. */
+typedef struct {
+  const float *q, *k, *g, *b;
+} token_rows;
+
+INLINE token_rows load_rows(gdn2_shape s, const gdn2_head *head, int plain, int64_t t, float room[4][GDN2_MAX_DIM]) {
   const int vecs = s.Kp / VL;
-  const float *q_in = row_ready(&head->q, t0 + t, 0, vecs, s.K, room[0]),
-              *k_in = row_ready(&head->k, t0 + t, 0, vecs, s.K, room[1]);
-  const float *b_in = gate_ready(&head->b, head->rule.erase, t0 + t, 0, vecs, s.K, room[2]);
-  const float *g_in = decay_ready(head, t0 + t, 0, vecs, s.K, room[3]);
+  if (plain)
+    return (token_rows){.q = (const float *)(const void *)head->q.at + t * head->q.step,
+                        .k = (const float *)(const void *)head->k.at + t * head->k.step,
+                        .g = (const float *)(const void *)head->g.at + t * head->g.step,
+                        .b = (const float *)(const void *)head->b.at + t * head->b.step};
+  return (token_rows){.q = row_ready(&head->q, t, 0, vecs, s.K, room[0]),
+                      .k = row_ready(&head->k, t, 0, vecs, s.K, room[1]),
+                      .g = decay_ready(head, t, 0, vecs, s.K, room[2]),
+                      .b = gate_ready(&head->b, head->rule.erase, t, 0, vecs, s.K, room[3])};
+}
+
+/* A group of vectors of one token, which its pairs use. Four are what the registers of AVX-512 hold. */
+#define KEYS_MOST 4
+typedef struct {
+  vf alpha[KEYS_MOST], q[KEYS_MOST], k[KEYS_MOST], bk[KEYS_MOST];
+} token_group;
+
+/* alpha from `vecs` vectors of g. */
+INLINE void load_alpha(int vecs, int scalar, vf *alpha) {
+  if (scalar) {
+    alpha[0] = v_exp(alpha[0]);
+    UNROLL
+    for (int x = 1; x < vecs; x++) alpha[x] = alpha[0];
+    return;
+  }
+  v_exp_each(vecs, alpha);
+}
+
+/* Channels m .. of token t, `vecs` vectors: into its group, and to the records, which follow those of the token before. Records
+ * come by value: a vector store may alias anything, so pointers read through a record would be read again after each. */
+INLINE void load_group(gdn2_shape s, int scalar, token_rows in, int n, int t, int m, int vecs, gdn2_keys out, float *Ktail,
+                       token_group *group) {
   const vf q_factor = v_set1(out.factor[t]), k_factor = v_set1(out.factor[GDN2_CHUNK + t]);
-  const ptrdiff_t row = (ptrdiff_t)t * out.ld, before = t > 0 ? row - out.ld : 0, e_row = (ptrdiff_t)t * s.Kp,
-                  q_row = (ptrdiff_t)(n + t) * s.Kp;
-  load_alpha(s, decay_is_scalar(head), g_in, out.alpha + row);
-  for (int x = 0; x < s.Kp; x += VL) {
-    const int count = s.K - x;
-    const vf q = v_mul(v_load_upto(q_in + x, count), q_factor), k = v_mul(v_load_upto(k_in + x, count), k_factor);
-    const vf bk = v_mul(v_load_upto(b_in + x, count), k);
-    const vf g = v_load_upto(g_in + x, count), alpha = v_load(out.alpha + row + x);
-    const vf gamma = t > 0 ? v_mul(v_load(out.gamma + before + x), alpha) : alpha;
-    v_store(out.g_sum + x, t > 0 ? v_add(v_load(out.g_sum + x), g) : g);
-    v_store(out.gamma + row + x, gamma);
-    v_store(out.q + row + x, q);
-    v_store(out.k + row + x, k);
-    v_store(out.bk + row + x, bk);
+  const ptrdiff_t row = (ptrdiff_t)t * out.ld + m, before = t > 0 ? row - out.ld : m, e_row = (ptrdiff_t)t * s.Kp + m,
+                  q_row = (ptrdiff_t)(n + t) * s.Kp + m;
+  vf *alpha = group->alpha, *q = group->q, *k = group->k, *bk = group->bk;
+  UNROLL
+  for (int x = 0; x < vecs; x++) {
+    alpha[x] = v_load_upto(in.g + m + x * VL, s.K - m - x * VL);
+    v_store(out.g_sum + m + x * VL, t > 0 ? v_add(v_load(out.g_sum + m + x * VL), alpha[x]) : alpha[x]);
+  }
+  load_alpha(vecs, scalar, alpha);
+  UNROLL
+  for (int x = 0; x < vecs; x++) {
+    const int at = m + x * VL, count = s.K - at;
+    q[x] = v_mul(v_load_upto(in.q + at, count), q_factor);
+    k[x] = v_mul(v_load_upto(in.k + at, count), k_factor);
+    bk[x] = v_mul(v_load_upto(in.b + at, count), k[x]);
+    const vf gamma = t > 0 ? v_mul(v_load(out.gamma + before + x * VL), alpha[x]) : alpha[x];
+    v_store(out.gamma + row + x * VL, gamma);
+    v_store(Ktail + e_row + x * VL, k[x]);
     /* The next token's rows of EQ have left the first-level cache since the last chunk: a store would wait for them. */
-    __builtin_prefetch(out.EQ + e_row + s.Kp + x, 1, 3);
-    __builtin_prefetch(out.EQ + q_row + s.Kp + x, 1, 3);
-    v_store(out.EQ + e_row + x, v_fnma(gamma, bk, v_zero()));
-    v_store(out.EQ + q_row + x, v_mul(gamma, q));
+    __builtin_prefetch(out.EQ + e_row + s.Kp + x * VL, 1, 3);
+    __builtin_prefetch(out.EQ + q_row + s.Kp + x * VL, 1, 3);
+    v_store(out.EQ + e_row + x * VL, v_fnma(gamma, bk[x], v_zero()));
+    v_store(out.EQ + q_row + x * VL, v_mul(gamma, q[x]));
+  }
+  if (out.ld == 0) return;
+  UNROLL
+  for (int x = 0; x < vecs; x++) {
+    v_store(out.alpha + row + x * VL, alpha[x]);
+    v_store(out.q + row + x * VL, q[x]);
+    v_store(out.k + row + x * VL, k[x]);
+    v_store(out.bk + row + x * VL, bk[x]);
   }
 }
 

@@ -9,40 +9,32 @@
  * Cost: 5 K operations per pair, and the lane sums of two numbers; with the load a seventh of a chunk's time at K = V = 128. */
 #include "stage/exact.h"
 
-/* Row i against `cols` keys from j on: their rows of Ktail, which hold k_j decay(j..i-1], are carried on to i. `diagonal`: and
- * against its own key. Four keys at a time share the row's loads and keep eight sums in flight. p, e: where row i of P and T
- * goes; cols and diagonal are constants. */
-INLINE void scores_block(int Kp, const float *alpha, const float *q, const float *k, const float *bk, int cols, int diagonal,
-                         float *D, float *p, float *e) {
+/* Row i against `cols` keys, a group of `vecs` vectors: the keys' rows of Ktail, at D, which hold k_j decay(j..i-1], are carried
+ * on to i. `diagonal`: and against its own key. Four keys at a time share the row's vectors and keep eight sums in flight. The
+ * sums are added to p and e, a row of P and of T; vecs, cols and diagonal are constants. */
+INLINE void scores_block(int Kp, const token_group *row, int vecs, int cols, int diagonal, float *D, float *p, float *e) {
   vf sums[8];
   UNROLL
   for (int c = 0; c < 8; c++) sums[c] = v_zero();
-  UNROLL_4
-  for (int x = 0; x < Kp; x += VL) {
-    const vf alpha_i = v_load(alpha + x), q_i = v_load(q + x), bk_i = v_load(bk + x);
+  UNROLL
+  for (int x = 0; x < vecs; x++) {
     UNROLL
     for (int c = 0; c < cols; c++) {
-      const vf d = v_mul(v_load(D + (ptrdiff_t)c * Kp + x), alpha_i);
-      v_store(D + (ptrdiff_t)c * Kp + x, d);
-      sums[c] = v_fma(q_i, d, sums[c]);
-      sums[4 + c] = v_fma(bk_i, d, sums[4 + c]);
+      float *at = D + (ptrdiff_t)c * Kp + x * VL;
+      const vf d = v_mul(v_load(at), row->alpha[x]);
+      v_store(at, d);
+      sums[c] = v_fma(row->q[x], d, sums[c]);
+      sums[4 + c] = v_fma(row->bk[x], d, sums[4 + c]);
     }
-    if (diagonal) {
-      const vf k_i = v_load(k + x);
-      v_store(D + (ptrdiff_t)cols * Kp + x, k_i);
-      sums[cols] = v_fma(q_i, k_i, sums[cols]);
-    }
+    if (diagonal) sums[cols] = v_fma(row->q[x], row->k[x], sums[cols]);
   }
   v_add_sums(sums, p, e);
 }
 
-/* Row i of P and T. */
-INLINE void scores_row(gdn2_shape s, gdn2_keys keys, int i, gdn2_scores out) {
-  const ptrdiff_t row = (ptrdiff_t)i * keys.ld;
-  const float *alpha = keys.alpha + row, *q = keys.q + row, *k = keys.k + row, *bk = keys.bk + row;
-  float *p = out.P + (ptrdiff_t)i * GDN2_CHUNK, *e = out.T + (ptrdiff_t)i * GDN2_CHUNK;
+/* A group of row i. */
+INLINE void scores_group(int Kp, const token_group *row, int vecs, int i, float *D, float *p, float *e) {
   int j = 0;
-#define BLOCK(COLS, DIAGONAL) scores_block(s.Kp, alpha, q, k, bk, COLS, DIAGONAL, out.Ktail + (ptrdiff_t)j * s.Kp, p + j, e + j)
+#define BLOCK(COLS, DIAGONAL) scores_block(Kp, row, vecs, COLS, DIAGONAL, D + (ptrdiff_t)j * Kp, p + j, e + j)
   for (; j + 4 <= i; j += 4) BLOCK(4, 0);
   switch (i - j) {
   case 0: BLOCK(0, 1); break;
@@ -53,11 +45,22 @@ INLINE void scores_row(gdn2_shape s, gdn2_keys keys, int i, gdn2_scores out) {
 #undef BLOCK
 }
 
-/* Row after row; s is a constant where that pays. */
-INLINE void scores_rows(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, const gdn2_keys *keys, const gdn2_scores *out) {
+/* Row after row, each a group of vectors at a time, which stay in registers where these suffice. s is a constant where that pays,
+ * plain always: see load_rows. */
+INLINE void scores_rows(gdn2_shape s, const gdn2_head *head, int plain, int64_t t0, int n, gdn2_keys keys, gdn2_scores out) {
+  float room[4][GDN2_MAX_DIM];
+  const int scalar = !plain && decay_is_scalar(head);
   for (int i = 0; i < n; i++) {
-    load_token(s, head, t0, n, i, *keys);
-    scores_row(s, *keys, i, *out);
+    const token_rows in = load_rows(s, head, plain, t0 + i, room);
+    float *p = out.P + (ptrdiff_t)i * GDN2_CHUNK, *e = out.T + (ptrdiff_t)i * GDN2_CHUNK;
+#define CALL(VECS, FIRST)                                                                                                        \
+  do {                                                                                                                           \
+    token_group row;                                                                                                             \
+    load_group(s, scalar, in, n, i, (FIRST)*VL, VECS, keys, out.Ktail, &row);                                                    \
+    scores_group(s.Kp, &row, VECS, i, out.Ktail + (ptrdiff_t)(FIRST)*VL, p, e);                                                  \
+  } while (0)
+    BY_GROUPS(s.Kp / VL, KEYS_MOST, CALL);
+#undef CALL
   }
 }
 
@@ -66,10 +69,20 @@ STAGE void stage_scores(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, 
   memset(out->P, 0, sizeof(float) * GDN2_CHUNK * GDN2_CHUNK);
   memset(out->T, 0, sizeof(float) * GDN2_CHUNK * GDN2_CHUNK);
   load_factors(s, head, t0, n, keys);
-  switch (s.K) {
-  case 64: scores_rows((gdn2_shape){.K = 64, .Kp = 64}, head, t0, n, keys, out); break;
-  case 128: scores_rows((gdn2_shape){.K = 128, .Kp = 128}, head, t0, n, keys, out); break;
-  default: scores_rows(s, head, t0, n, keys, out);
-  }
+#define ROWS(SHAPE, PLAIN) scores_rows(SHAPE, head, PLAIN, t0, n, *keys, *out)
+#define K_IS(N) ((gdn2_shape){.K = (N), .Kp = (N)})
+  const int plain = load_is_plain(head);
+  if (s.K == 64 && plain)
+    ROWS(K_IS(64), 1);
+  else if (s.K == 64)
+    ROWS(K_IS(64), 0);
+  else if (s.K == 128 && plain)
+    ROWS(K_IS(128), 1);
+  else if (s.K == 128)
+    ROWS(K_IS(128), 0);
+  else
+    ROWS(s, 0);
+#undef K_IS
+#undef ROWS
   load_chunk_decay(s, n, *keys);
 }
