@@ -42,7 +42,6 @@ INLINE void load_factors(gdn2_shape s, const gdn2_head *head, int64_t t0, int n,
 INLINE vf chunk_decay(vf g_sum, vf gamma) { return v_select(v_le(v_abs(g_sum), v_set1(1.0f)), v_exp(g_sum), gamma); }
 
 /* Whether q, k, g and b are read where they lie, being finished float32 with a number for each channel. */
-INLINE int rows_plain(const gdn2_rows *rows) { return rows->at && rows->channel && rows->dtype == GDN2_F32; }
 INLINE int load_is_plain(const gdn2_head *head) {
   return rows_plain(&head->q) && rows_plain(&head->k) && rows_plain(&head->g) && head->rule.decay == GDN2_DECAY_LOG &&
          rows_plain(&head->b) && head->rule.erase == GDN2_GATE_GIVEN;
@@ -56,10 +55,8 @@ typedef struct {
 INLINE token_rows load_rows(gdn2_shape s, const gdn2_head *head, int plain, int64_t t, float room[4][GDN2_MAX_DIM]) {
   const int vecs = s.Kp / VL;
   if (plain)
-    return (token_rows){.q = (const float *)(const void *)head->q.at + t * head->q.step,
-                        .k = (const float *)(const void *)head->k.at + t * head->k.step,
-                        .g = (const float *)(const void *)head->g.at + t * head->g.step,
-                        .b = (const float *)(const void *)head->b.at + t * head->b.step};
+    return (token_rows){
+        .q = row_plain(&head->q, t), .k = row_plain(&head->k, t), .g = row_plain(&head->g, t), .b = row_plain(&head->b, t)};
   return (token_rows){.q = row_ready(&head->q, t, 0, vecs, s.K, room[0]),
                       .k = row_ready(&head->k, t, 0, vecs, s.K, room[1]),
                       .g = decay_ready(head, t, 0, vecs, s.K, room[2]),

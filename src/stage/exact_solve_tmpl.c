@@ -7,17 +7,20 @@
  * Cost: C V multiply-adds per token for both; 4 to 8 independent sums hide their latency. */
 #include "stage/exact.h"
 
-INLINE void solve_group(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, gdn2_scores scores, const float *X, int vecs,
-                        int m, float *R) {
+/* plain, a constant: v and w are read where they lie, whole vectors of finished float32. */
+INLINE void solve_rows(gdn2_shape s, const gdn2_head *head, int plain, int64_t t0, int n, gdn2_scores scores, const float *X,
+                       int vecs, int m, float *R) {
   float room[2][8 * VL];
+  const gdn2_rows v_rows = head->v, w_rows = head->w;
   for (int i = 0; i < n; i++) {
-    const float *v = row_ready(&head->v, t0 + i, m, vecs, s.V, room[0]);
-    const float *w = gate_ready(&head->w, head->rule.write, t0 + i, m, vecs, s.V, room[1]);
+    const float *v = plain ? row_plain(&v_rows, t0 + i) + m : row_ready(&head->v, t0 + i, m, vecs, s.V, room[0]);
+    const float *w =
+        plain ? row_plain(&w_rows, t0 + i) + m : gate_ready(&head->w, head->rule.write, t0 + i, m, vecs, s.V, room[1]);
     const ptrdiff_t row = (ptrdiff_t)i * s.Vp + m;
     vf r[8];
     UNROLL
     for (int x = 0; x < vecs; x++) {
-      const int left = s.V - m - x * VL, count = left > 0 ? left : 0;
+      const int left = s.V - m - x * VL, count = plain ? VL : left > 0 ? left : 0;
       r[x] = v_fma(v_load_upto(w + x * VL, count), v_load_upto(v + x * VL, count), v_load(X + row + x * VL));
     }
     for (int j = 0; j < i; j++) {
@@ -30,6 +33,14 @@ INLINE void solve_group(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, 
   }
 }
 
+INLINE void solve_group(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, gdn2_scores scores, const float *X, int vecs,
+                        int m, float *R) {
+  if (rows_plain(&head->v) && rows_plain(&head->w) && head->rule.write == GDN2_GATE_GIVEN && s.V - m >= vecs * VL)
+    solve_rows(s, head, 1, t0, n, scores, X, vecs, m, R);
+  else
+    solve_rows(s, head, 0, t0, n, scores, X, vecs, m, R);
+}
+
 STAGE void stage_solve(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, const gdn2_scores *scores, const float *X,
                        float *R) {
 #define CALL(VECS, AT) solve_group(s, head, t0, n, *scores, X, VECS, (AT)*VL, R)
@@ -37,8 +48,9 @@ STAGE void stage_solve(gdn2_shape s, const gdn2_head *head, int64_t t0, int n, c
 #undef CALL
 }
 
-INLINE void output_group(gdn2_shape s, int64_t t0, int n, gdn2_scores scores, const float *Xq, const float *R, int vecs, int m,
-                         gdn2_rows_out o) {
+/* plain, a constant: o takes whole vectors of float32. */
+INLINE void output_rows(gdn2_shape s, int plain, int64_t t0, int n, gdn2_scores scores, const float *Xq, const float *R, int vecs,
+                        int m, gdn2_rows_out o) {
   for (int i = 0; i < n; i++) {
     vf r[8];
     UNROLL
@@ -51,9 +63,20 @@ INLINE void output_group(gdn2_shape s, int64_t t0, int n, gdn2_scores scores, co
     UNROLL
     for (int x = 0; x < vecs; x++) {
       const int left = s.V - m - x * VL;
-      if (left > 0) row_store(&o, t0 + i, m + x * VL, r[x], left);
+      if (plain)
+        v_store((float *)(void *)o.at + (t0 + i) * o.step + m + x * VL, r[x]);
+      else if (left > 0)
+        row_store(&o, t0 + i, m + x * VL, r[x], left);
     }
   }
+}
+
+INLINE void output_group(gdn2_shape s, int64_t t0, int n, gdn2_scores scores, const float *Xq, const float *R, int vecs, int m,
+                         gdn2_rows_out o) {
+  if (o.dtype == GDN2_F32 && s.V - m >= vecs * VL)
+    output_rows(s, 1, t0, n, scores, Xq, R, vecs, m, o);
+  else
+    output_rows(s, 0, t0, n, scores, Xq, R, vecs, m, o);
 }
 
 STAGE void stage_output(gdn2_shape s, int64_t t0, int n, const gdn2_scores *scores, const float *Xq, const float *R,
