@@ -1,5 +1,6 @@
 """gdn2.transformers: small models of the real classes with random weights, with and without the patch."""
 
+import contextlib
 import copy
 
 import pytest
@@ -60,10 +61,28 @@ def error(values, reference):
     return ((values - reference).norm() / reference.norm()).item()
 
 
+@contextlib.contextmanager
+def all_wide():
+    """A model in float64 computes its rule, gates and norms in float32 all the same, with the same rounding as the model in float32: no
+    reference for either. In here it gets float64 where it asks for float32."""
+    single, method = torch.float32, torch.Tensor.float
+    torch.float32, torch.Tensor.float = torch.float64, torch.Tensor.double
+    try:
+        yield
+    finally:
+        torch.float32, torch.Tensor.float = single, method
+
+
+def wide_logits(model, prompt):
+    wide = copy.deepcopy(model).double()
+    with all_wide():
+        return logits(wide, prompt)
+
+
 def test_logits(model, prompt):
-    """As close to the model in float64 as the model itself is (which leaves its rule and norm in float32)."""
+    """As close to the model in float64 as the model itself is."""
     with torch.no_grad():
-        reference = logits(copy.deepcopy(model).double(), prompt)
+        reference = wide_logits(model, prompt)
         before = logits(model, prompt)
         assert gt.patch(model) == 3
         after = logits(model, prompt)
@@ -81,13 +100,16 @@ def test_a_layer_that_is_off_is_seen(model, prompt):
 def test_float64(model, prompt):
     """The model itself computes rule and norm in float32, whatever its type; the patch in float64."""
     with torch.no_grad():
-        single = logits(model, prompt)
+        reference = wide_logits(model, prompt)
         model = model.double()
         before = logits(model, prompt)
         gt.patch(model)
         after = logits(model, prompt)
-    assert after.dtype == torch.float64
-    assert error(after, before) < max(1e-6, 1.5 * error(single, before))
+        with all_wide():  # the layers that are not patched
+            wide = logits(model, prompt)
+    assert after.dtype == torch.float64 and error(before, reference) > 1e-6
+    assert error(after, reference) < 1.5 * error(before, reference)
+    assert error(wide, reference) < 1e-12
 
 
 def test_bfloat16(model, prompt):
@@ -132,7 +154,9 @@ def test_cached_pieces_are_the_whole(model, prompt, cuts):
     with torch.no_grad():
         whole = model(tokens).logits
         # What float32 costs the model itself, as a whole and in pieces.
-        rounding = error(whole, copy.deepcopy(model).double()(tokens).logits)
+        wide = copy.deepcopy(model).double()
+        with all_wide():
+            rounding = error(whole, wide(tokens).logits)
         allowed = 3 * (rounding + error(in_pieces(model, tokens, cuts), whole))
         assert allowed < 1e-4
         assert error(in_pieces(model, tokens, cuts, gt.patch), whole) < allowed
@@ -164,7 +188,9 @@ def test_gradients(model, prompt):
         copied = copied.double() if double else copied
         if len(found) == 2:
             gt.patch(copied)
-        copied(tokens, attention_mask=mask, labels=tokens.masked_fill(mask == 0, -100)).loss.backward()
+        with all_wide() if double else contextlib.nullcontext():
+            loss = copied(tokens, attention_mask=mask, labels=tokens.masked_fill(mask == 0, -100)).loss
+        loss.backward()
         found.append({name: p.grad for name, p in copied.named_parameters() if p.grad is not None})
     reference, before, after = found
     names = [name for name in reference if "linear_attn" in name]
