@@ -63,8 +63,8 @@ INLINE token_rows load_rows(gdn2_shape s, const gdn2_head *head, int plain, int6
                       .b = gate_ready(&head->b, head->rule.erase, t, 0, vecs, s.K, room[3])};
 }
 
-/* A group of vectors of one token, which its pairs use. Four are what the registers of AVX-512 hold. */
-#define KEYS_MOST 4
+/* A group of vectors of one token, which its pairs use. Four are what the registers of AVX-512 hold, and one v_exp_each. */
+#define KEYS_MOST EXP_MOST
 typedef struct {
   vf alpha[KEYS_MOST], q[KEYS_MOST], k[KEYS_MOST], bk[KEYS_MOST];
 } token_group;

@@ -11,6 +11,7 @@
 INLINE void solve_rows(gdn2_shape s, const gdn2_head *head, int plain, int64_t t0, int n, gdn2_scores scores, const float *X,
                        int vecs, int m, float *R) {
   float room[2][8 * VL];
+  /* Copies: a store of R may alias the head's own records, which would be read again for each row. */
   const gdn2_rows v_rows = head->v, w_rows = head->w;
   for (int i = 0; i < n; i++) {
     const float *v = plain ? row_plain(&v_rows, t0 + i) + m : row_ready(&head->v, t0 + i, m, vecs, s.V, room[0]);

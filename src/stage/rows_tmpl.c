@@ -72,8 +72,8 @@ STAGE void row_widen(const gdn2_rows *rows, int64_t t, int m, int vecs, int coun
 INLINE int rows_plain(const gdn2_rows *rows) { return rows->at && rows->channel && rows->dtype == GDN2_F32; }
 INLINE const float *row_plain(const gdn2_rows *rows, int64_t t) { return (const float *)(const void *)rows->at + t * rows->step; }
 
-/* row_widen's as floats: where the caller has them so, there; else in room. In the first case what lies beyond the last of
- * `channels` channels must not be read. */
+/* What row_widen makes, as floats: where the caller has them so, there; else in room. In the first case what lies beyond the last
+ * of `channels` channels must not be read. */
 INLINE const float *row_ready(const gdn2_rows *rows, int64_t t, int m, int vecs, int channels, float *room) {
   if (rows_plain(rows)) return row_plain(rows, t) + m;
   row_widen(rows, t, m, vecs, channels - m, room);

@@ -61,21 +61,24 @@ def error(values, reference):
     return ((values - reference).norm() / reference.norm()).item()
 
 
+SINGLE, WIDE = (torch.float32, torch.Tensor.float), (torch.float64, torch.Tensor.double)
+
+
 @contextlib.contextmanager
-def all_wide():
+def asked_for_float32(given):
     """A model in float64 computes its rule, gates and norms in float32 all the same, with the same rounding as the model in float32: no
-    reference for either. In here it gets float64 where it asks for float32."""
-    single, method = torch.float32, torch.Tensor.float
-    torch.float32, torch.Tensor.float = torch.float64, torch.Tensor.double
+    reference for either. With WIDE it gets float64 where it asks for float32."""
+    before = torch.float32, torch.Tensor.float
+    torch.float32, torch.Tensor.float = given
     try:
         yield
     finally:
-        torch.float32, torch.Tensor.float = single, method
+        torch.float32, torch.Tensor.float = before
 
 
 def wide_logits(model, prompt):
     wide = copy.deepcopy(model).double()
-    with all_wide():
+    with asked_for_float32(WIDE):
         return logits(wide, prompt)
 
 
@@ -105,7 +108,11 @@ def test_float64(model, prompt):
         before = logits(model, prompt)
         gt.patch(model)
         after = logits(model, prompt)
-        with all_wide():  # the layers that are not patched
+        # The layers that are not patched in float64 too, the patched ones as they are.
+        for module in model.modules():
+            if "forward" in module.__dict__:
+                module.forward = asked_for_float32(SINGLE)(module.forward)
+        with asked_for_float32(WIDE):
             wide = logits(model, prompt)
     assert after.dtype == torch.float64 and error(before, reference) > 1e-6
     assert error(after, reference) < 1.5 * error(before, reference)
@@ -155,7 +162,7 @@ def test_cached_pieces_are_the_whole(model, prompt, cuts):
         whole = model(tokens).logits
         # What float32 costs the model itself, as a whole and in pieces.
         wide = copy.deepcopy(model).double()
-        with all_wide():
+        with asked_for_float32(WIDE):
             rounding = error(whole, wide(tokens).logits)
         allowed = 3 * (rounding + error(in_pieces(model, tokens, cuts), whole))
         assert allowed < 1e-4
@@ -188,7 +195,7 @@ def test_gradients(model, prompt):
         copied = copied.double() if double else copied
         if len(found) == 2:
             gt.patch(copied)
-        with all_wide() if double else contextlib.nullcontext():
+        with asked_for_float32(WIDE) if double else contextlib.nullcontext():
             loss = copied(tokens, attention_mask=mask, labels=tokens.masked_fill(mask == 0, -100)).loss
         loss.backward()
         found.append({name: p.grad for name, p in copied.named_parameters() if p.grad is not None})
