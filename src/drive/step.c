@@ -87,7 +87,7 @@ static void run_unit(const step_schedule *plan, const gdn2_step_row *row, const 
   if (row->slot < 0) {
     if (w->o.at) table->exact.clear(w->s, w->tokens, w->o);
   } else if (!is_idle(w)) {
-    table->step.walk(w);
+    table->step->walk(w);
   }
 }
 

@@ -69,6 +69,6 @@ static inline void gdn2_snapshot_keep(const gdn2_forward_call *call, gdn2_shape 
                                       int64_t value, const float *S) {
   const int64_t every = call->snapshot_every;
   if (!call->snapshots.data || tokens % every != 0) return;
-  call->in.table->step.keep(s, S, gdn2_snapshot_at(&call->snapshots, every, at, tokens / every - 1, head, value));
+  call->in.table->step->keep(s, S, gdn2_snapshot_at(&call->snapshots, every, at, tokens / every - 1, head, value));
 }
 #endif

@@ -7,7 +7,8 @@
 #define NEED_AVX2 (GDN2_CPU_AVX2 | GDN2_CPU_FMA | GDN2_CPU_F16C)
 #define NEED_AVX512 (NEED_AVX2 | GDN2_CPU_AVX512F | GDN2_CPU_AVX512CD | GDN2_CPU_AVX512BW | GDN2_CPU_AVX512DQ | GDN2_CPU_AVX512VL)
 
-/* What this build has, in rising order: the last one available is the best. */
+/* What this build has, in rising order: the last one available is the best. Several may be one gdn2_isa, the same but for
+ * instructions that only some machines have. */
 static const struct {
   const char *name;
   const gdn2_table *table;
@@ -17,6 +18,7 @@ static const struct {
 #if defined(__x86_64__)
     {"avx2", &gdn2_table_avx2, NEED_AVX2},
     {"avx512", &gdn2_table_avx512, NEED_AVX512},
+    {"avx512_bf16", &gdn2_table_avx512_bf16, NEED_AVX512 | GDN2_CPU_AVX512_BF16},
 #elif defined(__aarch64__)
     {"neon", &gdn2_table_neon, GDN2_CPU_NEON},
 #endif
@@ -25,10 +27,13 @@ enum { LEVELS = sizeof levels / sizeof *levels };
 
 #if defined(__x86_64__)
 #define NAMES "generic, avx2, avx512"
+#define MORE_NAMES ", avx512_bf16"
 #elif defined(__aarch64__)
 #define NAMES "generic, neon"
+#define MORE_NAMES ""
 #else
 #define NAMES "generic"
+#define MORE_NAMES ""
 #endif
 
 static int available(int level) { return (gdn2_cpu_features() & levels[level].needs) == levels[level].needs; }
@@ -44,13 +49,15 @@ static gdn2_status take(int level, const char *origin, const gdn2_table **table)
 static gdn2_status from_environment(const char *value, const gdn2_table **table) {
   for (int level = 0; level < LEVELS; level++)
     if (strcmp(value, levels[level].name) == 0) return take(level, "GDN2_ISA", table);
-  return gdn2_fail(GDN2_ERR_ISA, "GDN2_ISA is \"%.64s\"; it must be one of those that this build has: " NAMES, value);
+  return gdn2_fail(GDN2_ERR_ISA, "GDN2_ISA is \"%.64s\"; it must be one of those that this build has: " NAMES MORE_NAMES, value);
 }
 
 gdn2_status gdn2_table_choose(gdn2_isa wanted, const gdn2_table **table) {
   if (wanted != GDN2_ISA_AUTO) {
+    int best = -1;
     for (int level = 0; level < LEVELS; level++)
-      if (levels[level].table->isa == wanted) return take(level, "exec.isa", table);
+      if (levels[level].table->isa == wanted && (best < 0 || available(level))) best = level;
+    if (best >= 0) return take(best, "exec.isa", table);
     return gdn2_fail(GDN2_ERR_ISA, "exec.isa is %d (%s); it must be auto or one that this build has: " NAMES, (int)wanted,
                      gdn2_isa_name(wanted));
   }

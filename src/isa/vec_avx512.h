@@ -133,10 +133,19 @@ INLINE void v_load_bf16_pair(const uint16_t *p, vf *even, vf *odd) {
   *even = _mm512_castsi512_ps(_mm512_slli_epi32(h, 16));
   *odd = _mm512_castsi512_ps(_mm512_and_si512(h, _mm512_set1_epi32((int)0xffff0000)));
 }
+#ifdef __AVX512BF16__
+/* It takes subnormal numbers for 0, whatever the mode: for decode, whose mode does so too. */
+INLINE void v_store_bf16_pair(uint16_t *p, vf even, vf odd) {
+  const __m512i at = _mm512_setr_epi32(0x100000, 0x110001, 0x120002, 0x130003, 0x140004, 0x150005, 0x160006, 0x170007, 0x180008,
+                                       0x190009, 0x1a000a, 0x1b000b, 0x1c000c, 0x1d000d, 0x1e000e, 0x1f000f);
+  _mm512_storeu_si512(p, _mm512_permutexvar_epi16(at, (__m512i)_mm512_cvtne2ps_pbh(odd, even)));
+}
+#else
 INLINE void v_store_bf16_pair(uint16_t *p, vf even, vf odd) {
   const __m512i low = _mm512_srli_epi32(v_round_bf16(even), 16);
   _mm512_storeu_si512(p, _mm512_ternarylogic_epi32(v_round_bf16(odd), _mm512_set1_epi32((int)0xffff0000), low, 0xea));
 }
+#endif
 INLINE void v_split(const float *p, vf *even, vf *odd) {
   const __m512i at = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
   *even = _mm512_permutex2var_ps(v_load(p), at, v_load(p + VL));

@@ -29,6 +29,9 @@ INLINE void fetch(const char *at, int bytes, int from, int every) {
   for (int x = 64 * from; x < bytes; x += 64 * every) __builtin_prefetch(at + x, 0, 2);
 }
 
+/* Of two lines that share 128 aligned bytes the first, where that is not the one of `at`. */
+INLINE const char *first_of_two(const char *at) { return at ? at - (uintptr_t)at % 128 / 64 * 64 : at; }
+
 /* ---- Columns -------------------------------------------------------------------------------------------------------------- */
 
 /* bfloat16 is widened and rounded two vectors at a time: two instructions where one at a time takes four. The even values of a
@@ -104,7 +107,7 @@ typedef void column_function(int count, int K, step_lines from, step_lines to, s
 /* z, o: of the tile's first value. next: the tile that follows, in lines as far apart as those of `from`. It is fetched in both
  * touches, no faster than memory gives lines (a cache line for every two vectors of the second touch), as more would wait or be
  * dropped. Where the tile is whole rows of float32, its first touch goes through memory in order: the processor fetches ahead
- * itself, and half the lines are left to it. */
+ * itself, and half the lines are left to it: of every two that share 128 aligned bytes the second, which comes with the first. */
 INLINE void column_tile(gdn2_dtype dtype, int own, int vecs, int n, int K, step_lines from, step_lines to, step_token t,
                         const float *z, float *o, const char *next) {
   const gdn2_dtype from_dtype = own ? GDN2_F32 : dtype;
@@ -112,6 +115,7 @@ INLINE void column_tile(gdn2_dtype dtype, int own, int vecs, int n, int K, step_
   vf sum[STEP_SETS][STEP_VECS], u[STEP_VECS];
   const int bytes = vecs * VL * (dtype == GDN2_F32 ? 4 : 2), every = dtype == GDN2_F32 ? 2 : 1;
   const int early = next && every > 1 && from.step != bytes;
+  const char *const late = every > 1 && from.step == bytes ? first_of_two(next) : next;
   UNROLL
   for (int x = 0; x < STEP_SETS * vecs; x++) sum[x / vecs][x % vecs] = v_zero();
   int c = 0;
@@ -133,7 +137,7 @@ INLINE void column_tile(gdn2_dtype dtype, int own, int vecs, int n, int K, step_
     for (int i = 0; i < STEP_SETS; i++) {
       const int m = c + i;
       column_write(dtype, own, vecs, n, from.at + m * from.step, to.at + m * to.step, t.alpha[m], t.k[m], t.q[m], u, sum[i]);
-      if (next) fetch(next + m * from.step, bytes, 0, every);
+      if (next) fetch(late + m * from.step, bytes, 0, every);
     }
   }
   if (c < K)

@@ -5,6 +5,9 @@ foreach(name ${step_tests})
   target_sources(test_step_${name} PRIVATE support/step_run.c support/width_case.c support/width_number.c support/width_run.c)
 endforeach()
 
+gdn2_test(test_step_bf16 LIBS gdn2_test_support)
+set_tests_properties(test_step_bf16 PROPERTIES SKIP_RETURN_CODE 77)
+
 gdn2_test(test_step_double LIBS gdn2_test_width)
 target_sources(test_step_double PRIVATE support/double_case.c support/double_oracle.c)
 

@@ -6,6 +6,7 @@ static bool machine_has(const char *name) {
   if (strcmp(name, "avx512") == 0)
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512cd");
+  if (strcmp(name, "avx512_bf16") == 0) return machine_has("avx512") && __builtin_cpu_supports("avx512bf16");
 #elif defined(__aarch64__)
   if (strcmp(name, "neon") == 0) return true;
 #endif
@@ -18,7 +19,8 @@ int test_isa_missing(void) {
   gdn2_isa chosen;
   const gdn2_status status = gdn2_isa_choose(GDN2_ISA_AUTO, &chosen);
   if (status == GDN2_OK) {
-    if (strcmp(gdn2_isa_name(chosen), name) == 0) return 0;
+    const char *family = strcmp(name, "avx512_bf16") == 0 ? "avx512" : name;
+    if (strcmp(gdn2_isa_name(chosen), family) == 0) return 0;
     fprintf(stderr, "GDN2_ISA=%s, but the library chose %s\n", name, gdn2_isa_name(chosen));
     return 1;
   }
