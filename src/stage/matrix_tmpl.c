@@ -29,12 +29,14 @@ INLINE void product_step(product_kind kind, int rows, int vecs, int tail, const 
   }
 }
 
-/* Fetches the next piece of what `ahead` wants. */
+/* Fetches the next piece of what `ahead` wants. One that begins inside a line, as large arrays from `malloc` make it, ends in one
+ * line more. */
 INLINE void fetch_piece(gdn2_ahead *ahead) {
   const char *at = ahead->at;
   if (!at) return;
   UNROLL
   for (int line = 0; line < GDN2_PIECE; line += 64) __builtin_prefetch(at + line, 0, 2);
+  __builtin_prefetch(at + GDN2_PIECE - 1, 0, 2);
   ahead->at = at + GDN2_PIECE;
   if (ahead->at >= ahead->end) gdn2_ahead_row(ahead);
 }
