@@ -214,7 +214,7 @@ static void arrays_are_written_all_or_none(void **state) {
 
 static void more_files_than_the_list_holds_are_refused(void **state) {
   (void)state;
-  char names[40][4];
+  char names[40][16];
   io_tensor list[40];
   io_error error;
   struct stat status;
