@@ -38,7 +38,7 @@ def arguments():
     parser.add_argument("--repeats", type=int, default=5, help="pairs of runs at least (default 5)")
     parser.add_argument("--min-time", type=float, default=2, help="seconds of pairs at least (default 2)")
     parser.add_argument("--max-time", type=float, default=60, help="no pair begins after so many seconds (default 60)")
-    parser.add_argument("--time-limit", type=float, default=900, help="seconds for one peer's process (default 900)")
+    parser.add_argument("--time-limit", type=float, default=1800, help="seconds for one peer's process (default 1800)")
     parser.add_argument("--out", type=Path, default=BUILD / "peers" / "results.json")
     parser.add_argument("--measure", help=argparse.SUPPRESS)  # the process of one peer: its module
     options = parser.parse_args()
