@@ -124,9 +124,9 @@ static inline gdn2_output gdn2_per_head_out(void *data, gdn2_dtype dtype, int64_
 /* ---- 3. The exact rule ---------------------------------------------------------------------------------------------------- */
 
 /* Instruction sets. GDN2_ISA_AUTO takes the environment variable GDN2_ISA (generic, avx2, avx512, neon) if it is set and not
- * empty, else the best the machine has: of x86-64 the highest of the first three, of AArch64 neon, elsewhere generic. Of
- * AVX-512 a call takes what the machine has beyond the parts named here, with the same bits; GDN2_ISA=avx512 keeps to these, and
- * avx512_bf16 wants AVX512_BF16 too. */
+ * empty, else the best the machine has: of x86-64 the highest of the first three, of AArch64 neon, elsewhere generic. On
+ * AVX-512 a call takes what the machine has beyond the parts named here, with the same bits. GDN2_ISA=avx512 keeps to those
+ * parts, also under exec.isa = GDN2_ISA_AVX512; GDN2_ISA=avx512_bf16 wants AVX512_BF16 too. */
 typedef enum gdn2_isa {
   GDN2_ISA_AUTO = 0,
   GDN2_ISA_GENERIC = 1, /* C for any machine */

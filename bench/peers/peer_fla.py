@@ -7,7 +7,7 @@ class Naive(TorchPeer):
     def __init__(self, rule, kind, function):
         self.name, self.rule, self.function = f"fla {function.__name__}", rule, function
         # Autograd keeps several states for every token of the recurrent ones, and its time grows as the square of their number.
-        self.longest = {"forward": 4096, "train": 2048} if kind == "recurrent" else {"forward": 4096, "train": 4096}
+        self.longest = {"forward": 4096, "train": 2048 if kind == "recurrent" else 4096}
 
     def call(self, **tensors):
         return self.function(**tensors)[0]

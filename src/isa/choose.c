@@ -53,15 +53,18 @@ static gdn2_status from_environment(const char *value, const gdn2_table **table)
 }
 
 gdn2_status gdn2_table_choose(gdn2_isa wanted, const gdn2_table **table) {
+  const char *value = getenv("GDN2_ISA");
   if (wanted != GDN2_ISA_AUTO) {
-    int best = -1;
-    for (int level = 0; level < LEVELS; level++)
-      if (levels[level].table->isa == wanted && (best < 0 || available(level))) best = level;
+    int best = -1; /* of the levels that are `wanted` the one that the environment names, else the highest available */
+    for (int level = 0; level < LEVELS; level++) {
+      if (levels[level].table->isa != wanted || (best >= 0 && !available(level))) continue;
+      best = level;
+      if (value && strcmp(value, levels[level].name) == 0) break;
+    }
     if (best >= 0) return take(best, "exec.isa", table);
     return gdn2_fail(GDN2_ERR_ISA, "exec.isa is %d (%s); it must be auto or one that this build has: " NAMES, (int)wanted,
                      gdn2_isa_name(wanted));
   }
-  const char *value = getenv("GDN2_ISA");
   if (value && *value) return from_environment(value, table);
   int best = LEVELS - 1;
   while (!available(best)) best--;

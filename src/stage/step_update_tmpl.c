@@ -29,7 +29,7 @@ INLINE void fetch(const char *at, int bytes, int from, int every) {
   for (int x = 64 * from; x < bytes; x += 64 * every) __builtin_prefetch(at + x, 0, 2);
 }
 
-/* Of two lines that share 128 aligned bytes the first, where that is not the one of `at`. */
+/* `at`; if its line is the second of two that share 128 aligned bytes, the same place in the first. */
 INLINE const char *first_of_two(const char *at) { return at ? at - (uintptr_t)at % 128 / 64 * 64 : at; }
 
 /* ---- Columns -------------------------------------------------------------------------------------------------------------- */

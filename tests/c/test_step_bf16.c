@@ -2,6 +2,7 @@
  * elsewhere. */
 #include <math.h>
 
+#include "isa/table.h"
 #include "test.h"
 
 enum { B = 2, H = 2, SPECIAL = 16 };
@@ -81,6 +82,26 @@ static void expect_same_bits(const decode_case *c) {
   assert_true(differing(want, c->before, count) > count / 4 && nan > 0 && nan < count / 4);
 }
 
+static const gdn2_table *chosen(gdn2_isa wanted, const char *environment) {
+  const gdn2_table *table = NULL;
+  assert_int_equal(setenv("GDN2_ISA", environment, 1), 0);
+  assert_int_equal(gdn2_table_choose(wanted, &table), GDN2_OK);
+  assert_int_equal(table->isa, GDN2_ISA_AVX512);
+  return table;
+}
+
+/* Else the bits below would be compared with themselves. */
+static void test_choice(void **state) {
+  (void)state;
+  const gdn2_table *plain = chosen(GDN2_ISA_AUTO, "avx512"), *best = chosen(GDN2_ISA_AUTO, "avx512_bf16");
+  assert_ptr_not_equal(plain->step->walk, best->step->walk);
+  assert_ptr_equal(chosen(GDN2_ISA_AVX512, "avx512"), plain);
+  assert_ptr_equal(chosen(GDN2_ISA_AVX512, "avx512_bf16"), best);
+  assert_ptr_equal(chosen(GDN2_ISA_AVX512, "generic"), best);
+  assert_ptr_equal(chosen(GDN2_ISA_AVX512, ""), best);
+  assert_ptr_equal(chosen(GDN2_ISA_AUTO, ""), best);
+}
+
 static void test_bits(void **state) {
   (void)state;
   static const int64_t K[] = {128, 64, 32, 40, 7, 256}, V[] = {128, 64, 96, 24, 33, 160};
@@ -96,6 +117,6 @@ static void test_bits(void **state) {
 
 int main(void) {
   setenv("GDN2_ISA", "avx512_bf16", 1);
-  const struct CMUnitTest tests[] = {TEST(test_bits)};
+  const struct CMUnitTest tests[] = {TEST(test_choice), TEST(test_bits)};
   return TEST_RUN(tests);
 }
