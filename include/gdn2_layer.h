@@ -5,7 +5,8 @@
  *
  * Tensors, strides, threads, instruction sets and errors are as gdn2.h says: four strides for [batch, time, head, channel], four
  * zeros for contiguous, the channel stride 1. Element types: float32, bfloat16 and float16 in any mixture, with arithmetic in
- * float32 and one rounding; or every tensor float64, with arithmetic in float64. The forward calls and steps use no workspace and
+ * float32, where subnormal numbers count as zeros as in gdn2.h, and one rounding; or every tensor float64, with arithmetic in
+ * float64. The forward calls and steps use no workspace and
  * allocate nothing; exec.workspace is for the backward calls alone.
  *
  * Bits do not depend on threads, on the batch around a sequence, on later tokens, or on where a sequence is cut in two calls

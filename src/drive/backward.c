@@ -312,7 +312,7 @@ static void backward_task(void *context, int64_t task, int worker) {
   const gdn2_backward_plan *plan = &work->plan;
   const int64_t block = task / plan->groups, first = task % plan->groups * plan->group, left = plan->units - first,
                 units = left < plan->group ? left : plan->group;
-  const uint64_t mode = gdn2_flush_begin();
+  const uint64_t mode = gdn2_flush_begin(1);
   for (int64_t unit = first; unit < first + units; unit++) start_sums(work, block, unit);
   for (int64_t n = block * plan->block; n < (block + 1) * plan->block && n < call->in.N; n++) {
     gdn2_arena arena = {work->slots + work->slot_bytes * (size_t)worker, 0};

@@ -4,6 +4,7 @@
  * weights are made window by window, and these are added in order. */
 #include "drive/conv.h"
 #include "base/arena.h"
+#include "base/flush.h"
 #include "base/par_for.h"
 
 #define WINDOW 256
@@ -120,7 +121,7 @@ static void clear_rest(const gdn2_conv_call *call, const gdn2_view_out *y) {
   const int64_t start = start_of(&call->in, call->in.N);
   for (int64_t channel = 0; channel < call->D; channel += GDN2_CONV_PANEL) {
     const window w = {.in = call, .channel = channel};
-    call->in.table->conv.clear((int)least(GDN2_CONV_PANEL, call->D - channel), call->in.T - start, rows_out_of(y, &w, 0, start));
+    call->in.table->conv->clear((int)least(GDN2_CONV_PANEL, call->D - channel), call->in.T - start, rows_out_of(y, &w, 0, start));
   }
 }
 
@@ -129,15 +130,17 @@ static void clear_rest(const gdn2_conv_call *call, const gdn2_view_out *y) {
 static void forward_piece(const void *context, const window *w, int64_t n, const gdn2_conv_run *run) {
   const gdn2_conv_forward_call *call = context;
   const gdn2_conv_grid_out last = state_out_of(&call->state_final, gdn2_conv_slot(&call->in, n), w->channel);
-  w->in->in.table->conv.forward(&w->panel, run, sequence_out_of(&call->y, w, n), last);
+  w->in->in.table->conv->forward(&w->panel, run, sequence_out_of(&call->y, w, n), last);
 }
 
 static void forward_task(void *context, int64_t task, int worker) {
   (void)worker;
   const gdn2_conv_forward_call *call = context;
   const window w = window_of(&call->in, &call->y, task);
+  const uint64_t mode = gdn2_flush_begin(!call->in.in.f64);
   walk(&w, forward_piece, call);
-  call->in.in.table->conv.finish();
+  gdn2_flush_end(mode);
+  call->in.in.table->conv->finish();
 }
 
 void gdn2_drive_conv_forward(const gdn2_conv_forward_call *call) {
@@ -177,7 +180,7 @@ static void backward_piece(const void *context, const window *w, int64_t n, cons
                                .dstate = state_out_of(&call->dstate, n, w->channel),
                                .sums = sums_of(work, w->first, 0, w->channel),
                                .ld = work->ld};
-  w->in->in.table->conv.backward(&w->panel, run, &grad);
+  w->in->in.table->conv->backward(&w->panel, run, &grad);
 }
 
 static void backward_task(void *context, int64_t task, int worker) {
@@ -186,8 +189,10 @@ static void backward_task(void *context, int64_t task, int worker) {
   const window w = window_of(&work->call->in, &work->call->dx, task);
   for (int sum = 0; work->sums && sum < GDN2_CONV_SUMS; sum++)
     memset(sums_of(work, w.first, sum, w.channel), 0, GDN2_CONV_PANEL * (size_t)number_size(&work->call->in));
+  const uint64_t mode = gdn2_flush_begin(!work->call->in.in.f64);
   walk(&w, backward_piece, work);
-  work->call->in.in.table->conv.finish();
+  gdn2_flush_end(mode);
+  work->call->in.in.table->conv->finish();
 }
 
 /* One panel of dweight and dbias. */
@@ -202,11 +207,11 @@ static void total_task(void *context, int64_t task, int worker) {
   for (int j = 0; w->data && j < in->W; j++) {
     const int64_t first = channel * w->stride[2] + j * w->stride[3];
     const gdn2_conv_grid_out to = {w->data + first * gdn2_dtype_size(w->dtype), w->dtype, w->stride[2], 0};
-    in->in.table->conv.total(channels, windows, sums_of(work, 0, j, channel), step, in->in.f64, to);
+    in->in.table->conv->total(channels, windows, sums_of(work, 0, j, channel), step, in->in.f64, to);
   }
   if (!b->data) return;
   const gdn2_conv_grid_out to = {b->data + channel * gdn2_dtype_size(b->dtype), b->dtype, 1, 0};
-  in->in.table->conv.total(channels, windows, sums_of(work, 0, GDN2_CONV_MAX_WIDTH, channel), step, in->in.f64, to);
+  in->in.table->conv->total(channels, windows, sums_of(work, 0, GDN2_CONV_MAX_WIDTH, channel), step, in->in.f64, to);
 }
 
 void gdn2_drive_conv_backward(const gdn2_conv_backward_call *call, void *workspace) {

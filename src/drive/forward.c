@@ -156,7 +156,7 @@ static void forward_task(void *context, int64_t task, int worker) {
   const forward_slot slot = lay_slot(&arena, w.s, split.group);
   w.chunk = slot.chunk;
 
-  const uint64_t mode = gdn2_flush_begin();
+  const uint64_t mode = gdn2_flush_begin(1);
   const int here = in_place(w.call, w.s, w.at.length);
   if (here) w.s.Sp = w.s.Vp;
   for (int64_t i = 0; i < w.heads; i++) start_head(&w, i, here ? NULL : slot.S + slot.state * (size_t)i);

@@ -3,6 +3,7 @@
 #include "drive/drive.h"
 #include "drive/norm.h"
 #include "base/arena.h"
+#include "base/flush.h"
 #include "base/par_for.h"
 
 /* Numbers of a block, about. The backward's blocks have many rows, so that their sums are few numbers beside their rows. */
@@ -64,13 +65,15 @@ static void forward_task(void *context, int64_t task, int worker) {
   const gdn2_norm_call *in = &call->in;
   const gdn2_norm_rule rule = rule_of(in, &call->y);
   const int64_t block = forward_rows(in), end = least((task + 1) * block, rows_of(in));
+  const uint64_t mode = gdn2_flush_begin(!in->f64);
   for (int64_t row = task * block; row < end;) {
     const stretch s = stretch_of(in, row, end);
     const gdn2_norm_in rows = in_stretch(in, &s);
-    in->table->norm.forward(&rule, &rows, s.count, out_stretch(in, &call->y, &s));
+    in->table->norm->forward(&rule, &rows, s.count, out_stretch(in, &call->y, &s));
     row += s.count;
   }
-  in->table->norm.finish();
+  gdn2_flush_end(mode);
+  in->table->norm->finish();
 }
 
 void gdn2_drive_norm_forward(const gdn2_norm_forward_call *call) {
@@ -108,16 +111,18 @@ static void backward_task(void *context, int64_t task, int worker) {
   const int64_t block = backward_rows(in), end = least((task + 1) * block, rows_of(in));
   gdn2_norm_grad grad = {.scratch = work->scratch + worker * work->row_bytes};
   if (work->sums) grad.dweight = memset(work->sums + task * work->row_bytes, 0, (size_t)work->row_bytes);
+  const uint64_t mode = gdn2_flush_begin(!in->f64);
   for (int64_t row = task * block; row < end;) {
     const stretch s = stretch_of(in, row, end);
     const gdn2_norm_in rows = in_stretch(in, &s);
     grad.dy = at_stretch(in, &call->dy, &s);
     grad.dx = out_stretch(in, &call->dx, &s);
     grad.dz = out_stretch(in, &call->dz, &s);
-    in->table->norm.backward(&rule, &rows, s.count, &grad);
+    in->table->norm->backward(&rule, &rows, s.count, &grad);
     row += s.count;
   }
-  in->table->norm.finish();
+  gdn2_flush_end(mode);
+  in->table->norm->finish();
 }
 
 static void total_task(void *context, int64_t task, int worker) {
@@ -127,8 +132,8 @@ static void total_task(void *context, int64_t task, int worker) {
   const gdn2_view_out *to = &work->call->dweight;
   const int64_t channel = task * PANEL, size = number_size(in);
   const gdn2_conv_grid_out out = {to->data + channel * gdn2_dtype_size(to->dtype), to->dtype, 1, 0};
-  in->table->conv.total((int)least(PANEL, in->D - channel), blocks_of(in), work->sums + channel * size, work->row_bytes / size,
-                        in->f64, out);
+  in->table->conv->total((int)least(PANEL, in->D - channel), blocks_of(in), work->sums + channel * size, work->row_bytes / size,
+                         in->f64, out);
 }
 
 void gdn2_drive_norm_backward(const gdn2_norm_backward_call *call, void *workspace) {

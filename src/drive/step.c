@@ -106,7 +106,7 @@ static void run_task(void *context, int64_t task, int worker) {
   const step_schedule *plan = context;
   const gdn2_step_call *call = plan->call;
   const int64_t first = task * plan->run, count = at_most(plan->run, plan->units - first), heads = first / plan->panels;
-  const uint64_t mode = gdn2_flush_begin();
+  const uint64_t mode = gdn2_flush_begin(1);
   step_place at = {heads / call->in.HV, heads % call->in.HV, first % plan->panels};
   gdn2_step_row rows[2]; /* of the unit, and of the next */
   step_unit unit;

@@ -15,14 +15,17 @@ typedef struct gdn2_table {
   gdn2_exact_stages exact;
   gdn2_seed_stages seed;
   const gdn2_step_stages *step;
-  gdn2_conv_stages conv;
-  gdn2_norm_stages norm;
+  const gdn2_conv_stages *conv;
+  const gdn2_norm_stages *norm;
 } gdn2_table;
 
 extern const gdn2_table gdn2_table_generic;
 #if defined(__x86_64__)
 extern const gdn2_table gdn2_table_avx2, gdn2_table_avx512, gdn2_table_avx512_bf16;
-extern const gdn2_step_stages gdn2_step_stages_avx512_bf16; /* avx512_bf16.c */
+/* avx512_bf16.c */
+extern const gdn2_step_stages gdn2_step_stages_avx512_bf16;
+extern const gdn2_conv_stages gdn2_conv_stages_avx512_bf16;
+extern const gdn2_norm_stages gdn2_norm_stages_avx512_bf16;
 #elif defined(__aarch64__)
 extern const gdn2_table gdn2_table_neon;
 #endif

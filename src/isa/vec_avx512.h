@@ -121,11 +121,16 @@ INLINE void v_store_bf16(uint16_t *p, vf x, int n) {
   else
     _mm256_mask_storeu_epi16(p, v_first_16(n), h);
 }
+#ifdef __AVX512BF16__
+/* It takes subnormal numbers for 0, whatever the mode: for the results of stages whose mode does so too. */
+INLINE __m512i v_to_bf16(vf a, vf b) { return (__m512i)_mm512_cvtne2ps_pbh(b, a); }
+#else
 INLINE __m512i v_to_bf16(vf a, vf b) {
   const __m512i at = _mm512_setr_epi32(0x030001, 0x070005, 0x0b0009, 0x0f000d, 0x130011, 0x170015, 0x1b0019, 0x1f001d, 0x230021,
                                        0x270025, 0x2b0029, 0x2f002d, 0x330031, 0x370035, 0x3b0039, 0x3f003d);
   return _mm512_permutex2var_epi16(v_round_bf16(a), at, v_round_bf16(b));
 }
+#endif
 INLINE void v_store_bf16_two(uint16_t *p, vf a, vf b) { _mm512_storeu_si512(p, v_to_bf16(a, b)); }
 INLINE void v_stream_bf16_two(uint16_t *p, vf a, vf b) { _mm512_stream_si512((void *)p, v_to_bf16(a, b)); }
 INLINE void v_load_bf16_pair(const uint16_t *p, vf *even, vf *odd) {
@@ -134,11 +139,10 @@ INLINE void v_load_bf16_pair(const uint16_t *p, vf *even, vf *odd) {
   *odd = _mm512_castsi512_ps(_mm512_and_si512(h, _mm512_set1_epi32((int)0xffff0000)));
 }
 #ifdef __AVX512BF16__
-/* It takes subnormal numbers for 0, whatever the mode: for decode, whose mode does so too. */
 INLINE void v_store_bf16_pair(uint16_t *p, vf even, vf odd) {
   const __m512i at = _mm512_setr_epi32(0x100000, 0x110001, 0x120002, 0x130003, 0x140004, 0x150005, 0x160006, 0x170007, 0x180008,
                                        0x190009, 0x1a000a, 0x1b000b, 0x1c000c, 0x1d000d, 0x1e000e, 0x1f000f);
-  _mm512_storeu_si512(p, _mm512_permutexvar_epi16(at, (__m512i)_mm512_cvtne2ps_pbh(odd, even)));
+  _mm512_storeu_si512(p, _mm512_permutexvar_epi16(at, v_to_bf16(even, odd)));
 }
 #else
 INLINE void v_store_bf16_pair(uint16_t *p, vf even, vf odd) {

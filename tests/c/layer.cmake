@@ -3,6 +3,10 @@ set(layer_tests conv_values conv_gradients conv_sequences conv_states conv_bits 
                 norm_bits norm_validation layer_stream layer_half)
 foreach(name ${layer_tests})
   gdn2_test(test_${name} ISA LIBS gdn2_test_support)
+endforeach()
+gdn2_test(test_layer_bf16 LIBS gdn2_test_support)
+set_tests_properties(test_layer_bf16 PROPERTIES SKIP_RETURN_CODE 77)
+foreach(name ${layer_tests} layer_bf16)
   target_sources(test_${name} PRIVATE support/layer_buffer.c support/layer_conv.c support/layer_norm.c support/width_number.c)
 endforeach()
 

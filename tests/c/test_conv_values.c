@@ -1,4 +1,6 @@
 /* Values and gradients of the convolution against the loop: every width, option, element type and layout. */
+#include <float.h>
+
 #include "layer.h"
 #include "test.h"
 
@@ -93,6 +95,27 @@ static void test_far_out(void **state) {
   }
 }
 
+/* Subnormal float32 numbers are zeros to the library, where the machine can, and stay numbers to the caller; in float64 they are
+ * numbers like others. */
+static void test_subnormal(void **state) {
+  (void)state;
+  for (int type = GDN2_F32; type <= GDN2_F64; type += GDN2_F64) {
+    conv_case c = conv_new(550, (gdn2_dtype)type, 1, 11, 19, 4, 0);
+    for (int64_t i = 0; i < 11 * 19; i++) c.in[C_X][i] = c.in[C_DY][i] = i % 2 ? 0x1p-128 : -0x1p-128;
+    c.in[C_BIAS] = c.in[C_STATE] = c.in[C_DLAST] = NULL;
+    for (int64_t i = 0; i < 19 * 4; i++) c.in[C_WEIGHT][i] = 1024; /* the products of numbers are normal */
+    const conv_result got = conv_run_some(&c, 1u << C_Y | 1u << C_DX, two);
+    const float half = test_halved(FLT_MIN);
+    assert_true(half > 0 && test_halved(half) > 0);
+    for (int64_t i = 0; i < 11 * 19; i++) {
+      const bool zeros = type == GDN2_F32 && TEST_FLUSHES;
+      if (i < 19) assert_true(zeros ? got.out[C_Y][i] == 0 : fabs(got.out[C_Y][i]) == 0x1p-118);
+      if (i >= 10 * 19) assert_true(zeros ? got.out[C_DX][i] == 0 : fabs(got.out[C_DX][i]) == 0x1p-118);
+      assert_true(!zeros || (got.out[C_Y][i] == 0 && got.out[C_DX][i] == 0));
+    }
+  }
+}
+
 /* The comparison can fail: each fault is far outside what is allowed. */
 static void test_faults_are_seen(void **state) {
   (void)state;
@@ -112,8 +135,8 @@ static void test_faults_are_seen(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      TEST(test_float32), TEST(test_bfloat16),    TEST(test_float16), TEST(test_float64),         TEST(test_options),
-      TEST(test_layouts), TEST(test_mixed_types), TEST(test_far_out), TEST(test_faults_are_seen),
+      TEST(test_float32), TEST(test_bfloat16),    TEST(test_float16), TEST(test_float64),   TEST(test_options),
+      TEST(test_layouts), TEST(test_mixed_types), TEST(test_far_out), TEST(test_subnormal), TEST(test_faults_are_seen),
   };
   return TEST_RUN(tests);
 }

@@ -5,12 +5,6 @@
 #include "exact.h"
 #include "test.h"
 
-#if defined(__SSE__) || defined(__aarch64__)
-#define FLUSHES 1
-#else
-#define FLUSHES 0 /* the library cannot ask for it there */
-#endif
-
 /* What counts as zero in a gradient whose true size is below the smallest float32. */
 #define TINY 1e-30
 
@@ -165,23 +159,17 @@ static void test_dg_of_saturated_gates(void **state) {
 
 /* ---- Subnormal numbers, which a strong decay passes through in every chunk: a processor takes a hundred cycles for each ---- */
 
-/* Not inlined: the compiler knows nothing of the mode. */
-__attribute__((noinline)) static float half_of(float x) {
-  volatile float y = x;
-  return y / 2;
-}
-
 /* The caller keeps subnormal numbers, before and after; the library's are zeros, also where they are inputs. */
 static void test_mode_of_the_caller(void **state) {
   (void)state;
   exact_case c = case_trained(861, 1, 40, 2, 16, 16);
   spread_decay(&c, -9, EVERYWHERE, -9);
-  case_row(&c, IN_V, 0, 0, 0)[0] = half_of(FLT_MIN);
+  case_row(&c, IN_V, 0, 0, 0)[0] = test_halved(FLT_MIN);
   const results got = engine_run(&c);
-  assert_true(half_of(FLT_MIN) > 0);
+  assert_true(test_halved(FLT_MIN) > 0);
   for (int i = 0; i < OUTPUTS; i++)
     for (size_t n = 0; n < output_count(&c, i); n++)
-      assert_true(got.out[i][n] == 0 || fabsf(got.out[i][n]) >= FLT_MIN || !FLUSHES);
+      assert_true(got.out[i][n] == 0 || fabsf(got.out[i][n]) >= FLT_MIN || !TEST_FLUSHES);
 }
 
 /* ---- g per head ---- */

@@ -1,4 +1,5 @@
 /* Values and gradients of the norm against the loop: every option, element type and layout. */
+#include <float.h>
 #include <math.h>
 
 #include "layer.h"
@@ -147,6 +148,23 @@ static void test_not_finite(void **state) {
   }
 }
 
+/* Subnormal float32 numbers are zeros to the library, where the machine can, and stay numbers to the caller; in float64 they are
+ * numbers like others. */
+static void test_subnormal(void **state) {
+  (void)state;
+  for (int type = GDN2_F32; type <= GDN2_F64; type += GDN2_F64) {
+    norm_case c = norm_new(750, (gdn2_dtype)type, 1, 3, 2, 19);
+    for (int64_t i = 0; i < 3 * 2 * 19; i++) c.in[N_X][i] = 0x1p-128, c.in[N_DY][i] = 1;
+    c.in[N_Z] = NULL;
+    for (int i = 0; i < 19; i++) c.in[N_WEIGHT][i] = 0x1p120;
+    c.plus_one = 0, c.eps = 1;
+    const norm_result got = norm_run_some(&c, 1u << N_Y, two);
+    assert_true(test_halved(FLT_MIN) > 0);
+    for (int64_t i = 0; i < 3 * 2 * 19; i++)
+      assert_true(type == GDN2_F32 && TEST_FLUSHES ? got.out[N_Y][i] == 0 : got.out[N_Y][i] == 0x1p-8);
+  }
+}
+
 /* Gates far out in float32: a row of ones has the norm 1 and y = gate(z), dz = gate'(z). Sigmoids that would be subnormal may be
  * 0, or their limit; a NaN stays one. */
 static void extreme_gates(gdn2_norm_gate kind) {
@@ -198,11 +216,10 @@ static void test_faults_are_seen(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      TEST(test_float32),      TEST(test_bfloat16),        TEST(test_float16),
-      TEST(test_float64),      TEST(test_options),         TEST(test_layouts),
-      TEST(test_eps),          TEST(test_one_channel),     TEST(test_mixed_types),
-      TEST(test_range),        TEST(test_zero_rows),       TEST(test_not_finite),
-      TEST(test_extreme_silu), TEST(test_extreme_sigmoid), TEST(test_faults_are_seen),
+      TEST(test_float32),      TEST(test_bfloat16),        TEST(test_float16),   TEST(test_float64),
+      TEST(test_options),      TEST(test_layouts),         TEST(test_eps),       TEST(test_one_channel),
+      TEST(test_mixed_types),  TEST(test_range),           TEST(test_zero_rows), TEST(test_not_finite),
+      TEST(test_extreme_silu), TEST(test_extreme_sigmoid), TEST(test_subnormal), TEST(test_faults_are_seen),
   };
   return TEST_RUN(tests);
 }

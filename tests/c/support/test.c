@@ -31,3 +31,8 @@ int test_isa_missing(void) {
   fprintf(stderr, "GDN2_ISA=%s: %s: %s\n", name, gdn2_status_name(status), gdn2_last_error());
   return 1;
 }
+
+float test_halved(float x) {
+  volatile float y = x;
+  return y / 2;
+}

@@ -19,6 +19,16 @@
  * wrongly says that a set is missing does not skip its tests: it fails them. */
 int test_isa_missing(void);
 
+/* Whether the library asks the machine to take subnormal numbers for zeros: 0 where it cannot. */
+#if defined(__SSE__) || defined(__aarch64__)
+#define TEST_FLUSHES 1
+#else
+#define TEST_FLUSHES 0
+#endif
+
+/* x / 2, a subnormal number of FLT_MIN, or 0 in a mode that makes it so: the compiler knows nothing of the mode. */
+float test_halved(float x);
+
 /* What main returns: the tests run on the set named by GDN2_ISA. */
 #define TEST_RUN(tests) (test_isa_missing() ? test_isa_missing() : cmocka_run_group_tests(tests, NULL, NULL))
 #endif
