@@ -4,7 +4,9 @@
  * as long as reading and writing the states takes.
  *
  * In float32, n tokens in one call give the bits of n calls of one token, and prefill (gdn2_forward) the same within rounding.
- * The bits of a row do not depend on the rows around it, on slots or on threads.
+ * From 4 tokens on, a row whose state goes to float32, K x V with V a multiple of 16, is taken in chunks, which costs less: it
+ * gives the bits of gdn2_forward, and those of calls of one token within rounding; not so with `each`. The bits of a row do not
+ * depend on the rows around it, on slots or on threads.
  *
  * Numbers below 1.2e-38 in magnitude count as 0 here, so that a state that fades away costs no time: on x86 and AArch64, whatever
  * the caller's floating-point mode, which is as before when the call returns. */

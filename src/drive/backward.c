@@ -92,10 +92,13 @@ static float *state_before(const sequence_walk *w, int64_t place, int64_t segmen
 /* The chunk of a head at t0 again, up to R. */
 static void chunk_again(const sequence_walk *w, const gdn2_head *head, gdn2_rows R, int64_t t0, const float *S0, gdn2_ahead *next,
                         gdn2_chunk *c) {
-  if (R.at)
-    gdn2_chunk_again(&w->call->in, w->s, head, R, w->at.length, t0, c);
-  else
-    (void)gdn2_chunk_forward(&w->call->in, w->s, head, w->at.length, t0, 0, S0, NULL, next, c);
+  const gdn2_call *in = &w->call->in;
+  if (R.at) {
+    gdn2_chunk_again(in, w->s, head, R, w->at.length, t0, c);
+  } else {
+    gdn2_chunk_scores(in, w->s, head, w->at.length, t0, c);
+    (void)gdn2_chunk_values(in, w->s, head, t0, 0, S0, NULL, next, c);
+  }
 }
 
 static gdn2_rows residual_of(const sequence_walk *w, int64_t j) {

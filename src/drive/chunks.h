@@ -125,13 +125,13 @@ static inline void gdn2_chunk_again(const gdn2_call *call, gdn2_shape s, const g
   (void)gdn2_profile_lap(call->profile, GDN2_STAGE_SOLVE, since);
 }
 
-/* Loads the chunk at t0, its scores, EQ S0 (only -E S0 unless with_queries), and solves for R. S0 == NULL: zeros, for which
- * `room` is there if they must be multiplied with after all. Returns the state before the chunk; NULL: zeros. */
-static inline const float *gdn2_chunk_forward(const gdn2_call *call, gdn2_shape s, const gdn2_head *head, int64_t T, int64_t t0,
-                                              int with_queries, const float *S0, float *room, gdn2_ahead *ahead, gdn2_chunk *c) {
+/* EQ S0 (only -E S0 unless with_queries) of the chunk at t0, whose scores are there, and R. S0 == NULL: zeros, for which `room`
+ * is there if they must be multiplied with after all. Returns the state before the chunk; NULL: zeros. */
+static inline const float *gdn2_chunk_values(const gdn2_call *call, gdn2_shape s, const gdn2_head *head, int64_t t0,
+                                             int with_queries, const float *S0, float *room, gdn2_ahead *ahead,
+                                             const gdn2_chunk *c) {
   const gdn2_exact_stages *stage = &call->table->exact;
   gdn2_profile *profile = call->profile;
-  gdn2_chunk_scores(call, s, head, T, t0, c);
   uint64_t since = gdn2_profile_now(profile);
   const int rows = with_queries ? 2 * c->n : c->n;
   if (!S0 && !stage->project_zeros(s, rows, &c->keys, c->X)) {
@@ -145,7 +145,14 @@ static inline const float *gdn2_chunk_forward(const gdn2_call *call, gdn2_shape 
   return S0;
 }
 
-/* S1 = diag(gamma_n) S0 + Ktail^T R, equation (19); S0 as gdn2_chunk_forward returned it. */
+/* o of the chunk at t0, whose values are there. */
+static inline void gdn2_chunk_output(const gdn2_call *call, gdn2_shape s, const gdn2_chunk *c, int64_t t0, gdn2_rows_out o) {
+  const uint64_t since = gdn2_profile_now(call->profile);
+  if (o.at) call->table->exact.output(s, t0, c->n, &c->scores, c->X + (ptrdiff_t)c->n * s.Vp, c->R, o);
+  (void)gdn2_profile_lap(call->profile, GDN2_STAGE_OUTPUT, since);
+}
+
+/* S1 = diag(gamma_n) S0 + Ktail^T R, equation (19); S0 as gdn2_chunk_values returned it. */
 static inline void gdn2_chunk_state(const gdn2_call *call, gdn2_shape s, const gdn2_chunk *c, const float *S0, float *S1,
                                     gdn2_ahead *ahead) {
   const uint64_t since = gdn2_profile_now(call->profile);

@@ -121,11 +121,10 @@ static void finish_head(group_walk *w, int64_t i) {
 static void walk_chunk(group_walk *w, head_walk *head, int64_t t0, gdn2_ahead *ahead) {
   const gdn2_call *in = &w->call->in;
   gdn2_chunk *c = &w->chunk;
-  const float *S0 = gdn2_chunk_forward(in, w->s, &head->in, w->at.length, t0, head->o.at != NULL, head->zero ? NULL : head->S,
-                                       head->S, ahead, c);
-  const uint64_t since = gdn2_profile_now(in->profile);
-  if (head->o.at) in->table->exact.output(w->s, t0, c->n, &c->scores, c->X + (ptrdiff_t)c->n * w->s.Vp, c->R, head->o);
-  (void)gdn2_profile_lap(in->profile, GDN2_STAGE_OUTPUT, since);
+  gdn2_chunk_scores(in, w->s, &head->in, w->at.length, t0, c);
+  const float *S0 =
+      gdn2_chunk_values(in, w->s, &head->in, t0, head->o.at != NULL, head->zero ? NULL : head->S, head->S, ahead, c);
+  gdn2_chunk_output(in, w->s, c, t0, head->o);
   if (head->residual.at) in->table->exact.rows_store(w->s, c->R, t0, c->n, head->residual);
   gdn2_chunk_state(in, w->s, c, S0, head->S, ahead);
   head->zero = 0;

@@ -1,8 +1,10 @@
 /* Decode: a unit is a head of a row, or a panel of its value channels where heads are fewer than threads. A task is a run of
  * units, so that one may fetch the state of the next. */
 #include "drive/step.h"
+#include <limits.h>
 #include "base/flush.h"
 #include "base/par_for.h"
+#include "chunk/layout.h"
 #include "drive/chunks.h"
 
 /* Numbers of states, times tokens, that are worth a thread: a few microseconds. */
@@ -82,10 +84,69 @@ static void next_head(const step_schedule *plan, int64_t j, step_unit *unit) {
 /* Nothing happens to a state that stays where it is. */
 static int is_idle(const gdn2_step_work *w) { return w->tokens == 0 && (!w->to.at || w->to.at == w->from.at); }
 
+/* ---- Several tokens ------------------------------------------------------------------------------------------------------- */
+
+/* From so many tokens on a row is taken chunk by chunk, as the forward takes it, which costs less: on a float32 state in the
+ * caller's memory that lies as the engine's own do, unless the state after every token is wanted. */
+#define CHUNKS_FROM 4
+static int by_chunks(const gdn2_call *in, const gdn2_step_work *w) {
+  return w->tokens >= CHUNKS_FROM && !w->each.at && w->to.at && w->to.dtype == GDN2_F32 && w->to.value_step == 1 &&
+         w->to.key_step > 0 && w->to.key_step <= INT_MAX && in->V % GDN2_PAD == 0;
+}
+
+/* Value channels that go through a chunk together; room for its records. */
+#define CHUNK_VALUES 64
+enum {
+  CHUNK_FLOATS = GDN2_CHUNK * (3 * GDN2_MAX_DIM + 3 * CHUNK_VALUES + 2 * GDN2_CHUNK + 2) + 3 * GDN2_MAX_DIM,
+  CHUNK_ARRAYS = 10
+};
+
+/* The state of the next head. */
+static gdn2_ahead ahead_to_next(const gdn2_step_work *w) {
+  gdn2_ahead ahead = gdn2_ahead_new(w->s, 0, 4);
+  gdn2_ahead_add(&ahead, (gdn2_rows){w->next, GDN2_F32, 1, w->to.key_step, 0.0f}, w->s.V);
+  ahead.tokens = ahead.tensors > 0 ? w->s.K : 0;
+  gdn2_ahead_row(&ahead);
+  return ahead;
+}
+
+/* Value channels from `value` on of the chunk at t0, whose scores are there. */
+static void walk_values(const gdn2_call *in, const gdn2_step_work *w, int64_t t0, int value, gdn2_ahead *ahead, gdn2_chunk *c) {
+  gdn2_shape s = gdn2_shape_of(w->s.K, at_most(CHUNK_VALUES, w->s.V - value));
+  gdn2_head head = *w->head;
+  gdn2_rows_out o = w->o;
+  float *S = (float *)(void *)w->to.at + value;
+  s.Sp = (int)w->to.key_step;
+  gdn2_rows_skip(&head.v, value);
+  gdn2_rows_skip(&head.w, value);
+  if (o.at) o.at += value * gdn2_dtype_size(o.dtype);
+  (void)gdn2_chunk_values(in, s, &head, t0, o.at != NULL, S, NULL, ahead, c);
+  gdn2_chunk_output(in, s, c, t0, o);
+  gdn2_chunk_state(in, s, c, S, S, ahead);
+}
+
+static void walk_chunks(const gdn2_call *in, const gdn2_step_work *w) {
+  _Alignas(GDN2_ALIGN) char room[CHUNK_FLOATS * sizeof(float) + CHUNK_ARRAYS * (GDN2_STAGGER + GDN2_ALIGN)];
+  gdn2_arena arena = {room, 0};
+  gdn2_chunk c = gdn2_layout_chunk(&arena, gdn2_shape_of(w->s.K, at_most(CHUNK_VALUES, w->s.V)), 0);
+  const gdn2_ahead rows = gdn2_ahead_of(w->s, w->head, w->o);
+  gdn2_step_work moved = *w;
+  moved.tokens = 0;
+  if (!is_idle(&moved)) in->table->step->walk(&moved);
+  for (int64_t t0 = 0; t0 < w->tokens; t0 += GDN2_CHUNK) {
+    const int64_t then = t0 + GDN2_CHUNK;
+    gdn2_ahead ahead = then < w->tokens ? gdn2_ahead_from(rows, w->tokens, then) : ahead_to_next(w);
+    gdn2_chunk_scores(in, w->s, w->head, w->tokens, t0, &c);
+    for (int value = 0; value < w->s.V; value += CHUNK_VALUES) walk_values(in, w, t0, value, &ahead, &c);
+  }
+}
+
 static void run_unit(const step_schedule *plan, const gdn2_step_row *row, const gdn2_step_work *w) {
   const gdn2_table *table = plan->call->in.table;
   if (row->slot < 0) {
     if (w->o.at) table->exact.clear(w->s, w->tokens, w->o);
+  } else if (by_chunks(&plan->call->in, w)) {
+    walk_chunks(&plan->call->in, w);
   } else if (!is_idle(w)) {
     table->step->walk(w);
   }

@@ -142,14 +142,15 @@ static void test_planted_faults(void **state) {
 
 /* ---- Against itself and the forward ---- */
 
-/* n tokens in one call have the bits of n calls of one token (float32), and of calls of 2 and the rest. */
+/* n tokens in one call have the bits of n calls of one token (float32), and of calls of 2 and the rest: up to 3 tokens, and any
+ * number where they are not taken in chunks. */
 static void test_calls_can_be_joined(void **state) {
   (void)state;
   const int64_t shapes[][2] = {{8, 8}, {24, 100}, {128, 64}, {256, 200}};
   for (int s = 0; s < 4; s++)
     for (int l = 0; l < 2; l++)
       for (int64_t piece = 1; piece <= 2; piece++) {
-        const int64_t T = 19;
+        const int64_t T = !layouts[l] && shapes[s][1] % 16 == 0 ? 3 : 19;
         const width_case c = width_new(600 + (uint64_t)s, 2, T, 2, 4, shapes[s][0], shapes[s][1]);
         const step_how how = {.layout = layouts[l]};
         const width_result whole = step_run(&c, GDN2_F32, &how);
@@ -166,6 +167,37 @@ static void test_calls_can_be_joined(void **state) {
         }
         const tensor h = width_h_tensor(&c);
         for (size_t i = 0; i < tensor_count(&h); i++) assert_true((double)whole.h_final[i] == now.in[W_H0][i]);
+      }
+}
+
+/* Lines with gaps between them. */
+static const width_layout apart = {{0, 1, 2, 3}, {0, 1, 2, 3}, {2, 1, 3, 0}, {1, 1, 1, 1}, TEST_AT_END};
+
+/* From 4 tokens on a float32 state K x V, V a multiple of 16, is taken in chunks: the bits are those of the forward. In place,
+ * from another type and layout, from zeros. */
+static void test_chunks(void **state) {
+  (void)state;
+  static const int64_t counts[] = {4, 15, 16, 17, 40}, shapes[][2] = {{128, 64}, {24, 112}, {256, 160}, {7, 16}};
+  const step_how hows[] = {{.layout = NULL},
+                           {.layout = &apart},
+                           {.layout = &step_rows, .to = &apart, .to_dtype = GDN2_F32},
+                           {.dtype = GDN2_BF16, .to = &width_contiguous, .to_dtype = GDN2_F32},
+                           {.layout = NULL, .exec = {.threads = 7}}};
+  for (int n = 0; n < 5; n++)
+    for (int s = 0; s < 4; s++)
+      for (int h = 0; h < 6; h++) {
+        const void *mark = test_mark();
+        width_case c = width_new(610 + (uint64_t)s, 2, counts[n], 2, 4, shapes[s][0], shapes[s][1]);
+        const step_how *how = &hows[h % 5];
+        if (h == 5) c.in[W_H0] = NULL;
+        if (c.in[W_H0]) width_set_dtype(&c, W_H0, how->dtype);
+        if (h == 1) c.l2norm = true, width_make_raw_decay(&c, GDN2_DECAY_SOFTPLUS, 611);
+        if (h == 4) width_set_dtypes(&c, GDN2_BF16);
+        const width_result got = step_run(&c, GDN2_F32, how);
+        width_set_dtype(&c, W_H0, GDN2_F32);
+        const width_result want = width_run(&c, GDN2_F32);
+        width_expect_equal(&c, &got, &want);
+        test_release_to(mark);
       }
 }
 
@@ -239,17 +271,12 @@ static void test_states_are_used(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      TEST(test_lengths),
-      TEST(test_widths),
-      TEST(test_rules_and_types),
-      TEST(test_options),
-      TEST(test_fresh_states),
-      TEST(test_closed_forms),
-      TEST(test_planted_faults),
-      TEST(test_calls_can_be_joined),
-      TEST(test_prefill_and_decode),
-      TEST(test_states_are_used),
-      TEST(test_neutral_tokens),
+      TEST(test_lengths),         TEST(test_widths),
+      TEST(test_rules_and_types), TEST(test_options),
+      TEST(test_fresh_states),    TEST(test_closed_forms),
+      TEST(test_planted_faults),  TEST(test_calls_can_be_joined),
+      TEST(test_chunks),          TEST(test_prefill_and_decode),
+      TEST(test_states_are_used), TEST(test_neutral_tokens),
   };
   return TEST_RUN(tests);
 }
