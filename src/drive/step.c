@@ -11,8 +11,10 @@
 #define WORTH_A_THREAD 65536
 /* Channels of a panel: whole tiles of every instruction set. */
 #define PANEL 64
-/* Runs per thread: neighbours on the machine do not stop a thread for ever. */
+/* Runs per thread: neighbours on the machine do not stop a thread for ever. But units of a run, if there are so many for every
+ * thread: the first of a run is not fetched ahead. */
 #define RUNS 16
+#define RUN_LEAST 8
 
 static int64_t at_most(int64_t x, int64_t limit) { return x < limit ? x : limit; }
 
@@ -196,6 +198,11 @@ static void run_task(void *context, int64_t task, int worker) {
   gdn2_flush_end(mode);
 }
 
+static int64_t run_of(int64_t units, int threads) {
+  const int64_t share = gdn2_ceil_div(units, threads), run = gdn2_ceil_div(share, RUNS);
+  return run < RUN_LEAST ? at_most(RUN_LEAST, share) : run;
+}
+
 void gdn2_drive_step(const gdn2_step_call *call) {
   const gdn2_call *in = &call->in;
   const int64_t heads = in->N * in->HV, tokens = in->cu_seqlens ? in->T : in->N * in->T;
@@ -205,7 +212,7 @@ void gdn2_drive_step(const gdn2_step_call *call) {
   if (heads > 0) {
     if (heads < threads && in->V > PANEL) plan.panels = gdn2_ceil_div(in->V, PANEL), plan.width = PANEL;
     plan.units = heads * plan.panels;
-    plan.run = threads > 1 ? gdn2_ceil_div(plan.units, (int64_t)threads * RUNS) : plan.units;
+    plan.run = threads > 1 ? run_of(plan.units, threads) : plan.units;
     gdn2_par_for(threads > 1 ? threads : 1, gdn2_ceil_div(plan.units, plan.run), run_task, &plan);
   }
   gdn2_clear_rest(in, &call->o, in->HV, in->V);
