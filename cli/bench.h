@@ -32,7 +32,8 @@ typedef struct bench_case {
   sizes n;          /* n.H: heads of q and k */
   int64_t HV;       /* heads of all else */
   int threads;
-  gdn2_isa isa; /* as it is used: not AUTO */
+  gdn2_isa isa;       /* as it is used: not AUTO */
+  int layers, layout; /* of decode: calls of a run, each on states of its own; 0: K x V, 1: V x K. Else 1, 0 */
 } bench_case;
 
 /* ---- Cases ---------------------------------------------------------------------------------------------------------------- */
@@ -51,7 +52,7 @@ int bench_cases_list(bench_cases *cases, const settings *s);
 enum { BENCH_SNAPSHOT_EVERY = 128 };
 
 typedef struct bench_tensors {
-  void *state; /* decode: [B, HV, K, V] of the case's dtype */
+  void *state; /* decode: [layers, B, HV, K, V], or [.., V, K], of the case's dtype */
   /* train: what the forward leaves to the backward, or NULL */
   float *snapshots;             /* [B, T / BENCH_SNAPSHOT_EVERY, HV, K, V] */
   float *residual;              /* [B, T, HV, V]; NULL: where dv goes */
@@ -67,7 +68,7 @@ int bench_tensors_make(bench_tensors *t, const bench_case *c);
 void bench_tensors_free(bench_tensors *t);
 gdn2_dtype bench_input_dtype(const bench_case *c, input_id id);
 gdn2_dtype bench_output_dtype(const bench_case *c, output_id id);
-/* Bytes of the states that a call of decode reads, and writes. */
+/* Bytes of the states that a run of decode reads, and writes. */
 size_t bench_state_bytes(const bench_case *c);
 /* Whether what was computed is finite, and not all zeros: else the time is that of something else. Returns an exit code. */
 int bench_tensors_check(const bench_tensors *t, const bench_case *c);

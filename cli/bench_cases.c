@@ -162,7 +162,7 @@ static int check_case(const bench_case *c) {
   return DONE;
 }
 
-static int add_choice(bench_cases *cases, const lists *l, const int64_t *chosen, int from_set) {
+static int add_choice(bench_cases *cases, const settings *s, const lists *l, const int64_t *chosen, int from_set) {
   static const int64_t usual[BENCH_LISTS];
   const int64_t *special = chosen[BENCH_OP] == DECODE                   ? decode_defaults
                            : bench_is_layer((bench_op)chosen[BENCH_OP]) ? layer_defaults
@@ -176,7 +176,9 @@ static int add_choice(bench_cases *cases, const lists *l, const int64_t *chosen,
       .n = {.B = x[BENCH_B], .T = x[BENCH_T], .H = x[BENCH_H], .K = x[BENCH_K], .V = x[BENCH_V] ? x[BENCH_V] : x[BENCH_K]},
       .HV = x[BENCH_HV] ? x[BENCH_HV] : x[BENCH_H],
       .threads = gdn2_threads((int)x[BENCH_THREADS]),
-      .isa = (gdn2_isa)x[BENCH_ISA]};
+      .isa = (gdn2_isa)x[BENCH_ISA],
+      .layers = x[BENCH_OP] == DECODE ? s->layers : 1,
+      .layout = x[BENCH_OP] == DECODE ? s->layout : 0};
   if (from_set && cannot_run(&c)) return DONE;
   int code = check_case(&c);
   if (!code) code = engine_code(gdn2_isa_choose(c.isa, &c.isa));
@@ -184,14 +186,14 @@ static int add_choice(bench_cases *cases, const lists *l, const int64_t *chosen,
 }
 
 /* Every combination, the last list changing fastest. */
-static int combine(bench_cases *cases, const lists *l, int from_set) {
+static int combine(bench_cases *cases, const settings *s, const lists *l, int from_set) {
   values v[BENCH_LISTS];
   int index[BENCH_LISTS] = {0}, code = DONE;
   for (int i = 0; i < BENCH_LISTS && !code; i++) code = read_list(i, l->of[i] ? l->of[i] : defaults[i], &v[i]);
   while (!code) {
     int64_t x[BENCH_LISTS];
     for (int i = 0; i < BENCH_LISTS; i++) x[i] = v[i].at[index[i]];
-    code = add_choice(cases, l, x, from_set);
+    code = add_choice(cases, s, l, x, from_set);
     int i = BENCH_LISTS - 1;
     while (i >= 0 && ++index[i] == v[i].count) index[i--] = 0;
     if (i < 0) break;
@@ -205,10 +207,17 @@ static int combine_set(bench_cases *cases, const settings *s) {
     lists l = sets[s->set].lists[i];
     if (s->lists[BENCH_THREADS]) l.of[BENCH_THREADS] = s->lists[BENCH_THREADS];
     if (s->lists[BENCH_ISA]) l.of[BENCH_ISA] = s->lists[BENCH_ISA];
-    code = combine(cases, &l, 1);
+    code = combine(cases, s, &l, 1);
   }
   if (!code && !cases->count) return cli_wrong_use("this machine can run no case of the set with these --threads and --isa");
   return code;
+}
+
+static int check_decode_options(const bench_cases *cases, const settings *s) {
+  const char *given = options_given(s, "layers") ? "layers" : options_given(s, "layout") ? "layout" : NULL;
+  for (int i = 0; i < cases->count; i++)
+    if (cases->at[i].op == DECODE) given = NULL;
+  return given ? cli_wrong_use("--%s is for --op decode", given) : DONE;
 }
 
 int bench_cases_list(bench_cases *cases, const settings *s) {
@@ -218,5 +227,6 @@ int bench_cases_list(bench_cases *cases, const settings *s) {
   for (int i = 0; i < BENCH_LISTS; i++)
     if (i != BENCH_THREADS && i != BENCH_ISA && l.of[i]) shape = kinds[i].option;
   if (shape && options_given(s, "set")) return cli_wrong_use("--set has its own shapes: --%s cannot be given with it", shape);
-  return shape ? combine(cases, &l, 0) : combine_set(cases, s);
+  int code = shape ? combine(cases, s, &l, 0) : combine_set(cases, s);
+  return code ? code : check_decode_options(cases, s);
 }

@@ -98,7 +98,7 @@ static bench_result result_of(const bench_case *c, samples *x) {
   bench_result r = {.c = *c, .samples = x->count};
   double seconds = median(x->seconds, x->count);
   r.ms = 1e3 * seconds;
-  r.tok_heads = (double)n->B * (double)n->T * (double)c->HV / seconds;
+  r.tok_heads = (double)c->layers * (double)n->B * (double)n->T * (double)c->HV / seconds;
   r.gflops = 1e-9 * useful(c->op) * (double)n->K * (double)n->V * r.tok_heads;
   r.peak = median(x->peak, x->count);
   r.fraction = r.gflops / (r.peak * c->threads);

@@ -73,6 +73,8 @@ static void print_fields(const bench_result *r, void (*put)(const char *name, in
   PUT("V", 0, "%lld", (long long)n->V);
   PUT("threads", 0, "%d", r->c.threads);
   PUT("isa", 1, "%s", gdn2_isa_name(r->c.isa));
+  PUT("layers", 0, "%d", r->c.layers);
+  PUT("layout", 1, "%s", r->c.layout ? "vk" : "kv");
   PUT("samples", 0, "%d", r->samples);
   PUT("ms", 0, "%.6g", r->ms);
   PUT("tok_heads_per_s", 0, "%.6g", r->tok_heads);

@@ -1,5 +1,6 @@
 /* bench_run.c - the calls of the library that are measured. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "cli.h"
 #include "engine.h"
@@ -84,13 +85,20 @@ static int run_backward(bench_tensors *t, const bench_case *c) {
   return code ? code : engine_code(gdn2_backward(&args));
 }
 
-/* The states stay where they are, K x V, row n in slot n. */
+/* The states stay where they are, row n in slot n. */
 static int run_decode(bench_tensors *t, const bench_case *c) {
+  const int64_t K = c->n.K, V = c->n.V, by_rows[4] = {c->HV * K * V, K * V, 1, K};
   gdn2_step_args args = {.struct_size = sizeof args, .problem = problem_of(t, c), .exec = t->forward};
   args.o = output_of(t, c, OUT_O);
-  args.from = (gdn2_input){.data = t->state, .dtype = c->dtype};
-  args.to = (gdn2_output){.data = t->state, .dtype = c->dtype};
-  return engine_code(gdn2_step(&args));
+  args.from.dtype = args.to.dtype = c->dtype;
+  if (c->layout) memcpy(args.from.stride, by_rows, sizeof by_rows), memcpy(args.to.stride, by_rows, sizeof by_rows);
+  const size_t bytes = bench_state_bytes(c) / (size_t)c->layers;
+  int code = DONE;
+  for (int layer = 0; layer < c->layers && !code; layer++) {
+    args.from.data = args.to.data = (char *)t->state + bytes * (size_t)layer;
+    code = engine_code(gdn2_step(&args));
+  }
+  return code;
 }
 
 /* ---- The seed's pipeline -------------------------------------------------------------------------------------------------- */

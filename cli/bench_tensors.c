@@ -190,7 +190,7 @@ static void *make_output(const bench_case *c, output_id id) {
 }
 
 size_t bench_state_bytes(const bench_case *c) {
-  return (size_t)(c->n.B * c->HV * c->n.K * c->n.V) * io_dtype_bytes(stored(c->dtype));
+  return (size_t)(c->layers * c->n.B * c->HV * c->n.K * c->n.V) * io_dtype_bytes(stored(c->dtype));
 }
 
 /* The same numbers over and over: there may be gigabytes of them. */

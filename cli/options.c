@@ -7,6 +7,7 @@
 static const char *const semantics_names[] = {"exact", "seed", NULL};
 static const char *const set_names[] = {"quick", "full", "seed", NULL};
 static const char *const progress_names[] = {"auto", "on", "off", NULL};
+static const char *const layout_names[] = {"kv", "vk", NULL};
 const char *const isa_names[] = {"auto", "generic", "avx2", "avx512", "neon", NULL}; /* in the order of gdn2_isa */
 static const char *const decay_names[] = {"log", "softplus", "bounded", NULL};       /* in the order of gdn2_decay */
 static const char *const gate_names[] = {"given", "sigmoid", "two_sigmoid", NULL};   /* in the order of gdn2_gate */
@@ -82,6 +83,11 @@ static const option table[] = {
     {"V", TEXT, VERB_BENCH, AT(lists[BENCH_V]), "LIST", "value channels (default 0: as K)", NULL, 0, 0},
     {"threads", TEXT, VERB_BENCH, AT(lists[BENCH_THREADS]), "LIST", "threads (default 0: as OMP_NUM_THREADS says)", NULL, 0, 0},
     {"isa", TEXT, VERB_BENCH, AT(lists[BENCH_ISA]), "LIST", "auto (default), generic, avx2, avx512, neon", NULL, 0, 0},
+    {"layers", INTEGER, VERB_BENCH, AT(layers), "N",
+     "decode: a run is a call for each of N layers, on states of its own (default 1)", NULL, 1, 4096},
+    {"layout", CHOICE, VERB_BENCH, AT(layout), "NAME",
+     "decode: states with the values of a key side by side in memory, kv (default), or the keys of a value, vk", layout_names, 0,
+     0},
     {"repeats", INTEGER, VERB_BENCH, AT(repeats), "N", "at least N samples of each case (default 5)", NULL, 1, 4096},
     {"min-time", REAL, VERB_BENCH, AT(min_time), "X", "and at least X seconds of samples (default 1)", NULL, 0, 3600},
     {"json", FLAG, VERB_BENCH, AT(json), NULL, "a list of objects in place of the table", NULL, 0, 0},
@@ -97,7 +103,7 @@ enum { OPTIONS = sizeof table / sizeof *table };
 static const option_table options = {table, OPTIONS};
 
 int options_parse(int verb, int count, char **arguments, settings *s, int *help) {
-  *s = (settings){.bt = 256, .bc = 128, .mb = 16, .clip = 1e4, .wy_eps = 1e-3, .repeats = 5, .min_time = 1};
+  *s = (settings){.bt = 256, .bc = 128, .mb = 16, .clip = 1e4, .wy_eps = 1e-3, .layers = 1, .repeats = 5, .min_time = 1};
   parsed p = {.settings = s};
   int code = parse_arguments(&options, verb, count, arguments, &p, help);
   s->given = p.given;

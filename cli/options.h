@@ -60,6 +60,7 @@ typedef struct settings {
   int bt, bc, mb;
   int set;                        /* an index of the sets of bench */
   const char *lists[BENCH_LISTS]; /* as given; NULL: absent */
+  int layers, layout;             /* of decode; layout: an index of kv, vk */
   int repeats, json, csv, list, stages;
   double min_time;
   const char *plot;

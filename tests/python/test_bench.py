@@ -21,7 +21,7 @@ MEMORY = ("conv", "conv_backward", "norm", "norm_backward")
 WORK |= dict.fromkeys(MEMORY, 0)
 TENSORS = dict(zip(MEMORY, (2, 3, 3, 5), strict=True))
 BYTES = {"f32": 4, "bf16": 2, "f16": 2}
-TEXTS = ("op", "rule", "dtype", "isa")
+TEXTS = ("op", "rule", "dtype", "isa", "layout")
 
 
 def done(result):
@@ -41,14 +41,14 @@ def listed(gdn2, *arguments):
 
 def assert_consistent(r):
     assert r["ms"] > 0 and r["peak_gflops"] > 0 and r["samples"] >= 1
-    assert r["tok_heads_per_s"] == pytest.approx(r["B"] * r["T"] * r["HV"] / (1e-3 * r["ms"]), rel=1e-4)
+    assert r["tok_heads_per_s"] == pytest.approx(r["layers"] * r["B"] * r["T"] * r["HV"] / (1e-3 * r["ms"]), rel=1e-4)
     assert r["gflops_useful"] == pytest.approx(1e-9 * WORK[r["op"]] * r["K"] * r["V"] * r["tok_heads_per_s"], rel=1e-4)
     assert r["fraction"] == pytest.approx(r["gflops_useful"] / (r["peak_gflops"] * r["threads"]), rel=1e-4)
     if r["op"] in MEMORY:
         moved = TENSORS[r["op"]] * BYTES[r["dtype"]] * r["B"] * r["T"] * r["HV"] * r["V"]
         assert r["bandwidth_gbs"] == pytest.approx(1e-9 * moved / (1e-3 * r["ms"]), rel=1e-4) and r["bandwidth_fraction"] > 0
     elif r["op"] == "decode":
-        states = r["B"] * r["HV"] * r["K"] * r["V"] * BYTES[r["dtype"]]
+        states = r["layers"] * r["B"] * r["HV"] * r["K"] * r["V"] * BYTES[r["dtype"]]
         assert r["bandwidth_gbs"] == pytest.approx(2e-9 * states / (1e-3 * r["ms"]), rel=1e-4) and r["bandwidth_fraction"] > 0
     else:
         assert not r["bandwidth_gbs"] and not r["bandwidth_fraction"]
@@ -114,6 +114,15 @@ def test_decode(gdn2):
     assert (case["B"], case["T"], case["HV"], case["K"], case["V"]) == ("64", "1", "32", "128", "128")
     assert [(c["op"], c["T"]) for c in listed(gdn2, "--op", "forward,decode")] == [("forward", "4096"), ("decode", "1")]
     assert {c["T"] for c in listed(gdn2, "--op", "forward,decode", "--T", "7")} == {"7"}
+
+
+def test_decode_of_layers_and_layouts(gdn2):
+    """A run is a call for every layer; other ops have one, and K x V."""
+    options = ["--op", "decode,forward", "--B", 1, "--layers", 3, "--layout", "vk"]
+    found = results(gdn2, *options, "--dtype", "f32,bf16", *SMALL)
+    assert [(r["op"], r["layers"], r["layout"]) for r in found] == [("decode", 3, "vk")] * 2 + [("forward", 1, "kv")] * 2
+    for r in found:
+        assert_consistent(r)
 
 
 def test_at_least_so_many_samples(gdn2):
@@ -250,6 +259,9 @@ WRONG = {
     "decode_in_float64": (["--op", "decode", "--dtype", "f64"], "--op decode has the types f32, bf16 and f16 only"),
     "norm_in_float64": (["--op", "norm_backward", "--dtype", "f64"], "--op norm_backward has the types"),
     "heads_do_not_divide": (["--H", "2", "--HV", "3"], "HV 3"),
+    "layers_without_decode": (["--op", "forward", "--layers", "2"], "--layers is for --op decode"),
+    "layout_without_decode": (["--layout", "vk", "--T", "8"], "--layout is for --op decode"),
+    "unknown_layout": (["--op", "decode", "--layout", "kk"], "--layout kk: did you mean kv?"),
     "no_repeats": (["--repeats", "0"], "--repeats"),
     "negative_time": (["--min-time", "-1"], "--min-time"),
     "set_beyond_the_machine": (["--set", "quick", "--threads", "4000"], "--threads"),
