@@ -6,8 +6,7 @@
  * Tensors, strides, threads, instruction sets and errors are as gdn2.h says: four strides for [batch, time, head, channel], four
  * zeros for contiguous, the channel stride 1. Element types: float32, bfloat16 and float16 in any mixture, with arithmetic in
  * float32, where subnormal numbers count as zeros as in gdn2.h, and one rounding; or every tensor float64, with arithmetic in
- * float64. The forward calls and steps use no workspace and
- * allocate nothing; exec.workspace is for the backward calls alone.
+ * float64. The forward calls and steps use no workspace and allocate nothing; exec.workspace is for the backward calls alone.
  *
  * Bits do not depend on threads, on the batch around a sequence, on later tokens, or on where a sequence is cut in two calls
  * (with a state of the type of x or wider). Gradients of weights are sums over all tokens, in an order that depends on the place

@@ -116,7 +116,7 @@ INLINE void columns(gdn2_dtype dtype, column_function *wide, column_function *ha
   }
 }
 
-/* ---- Several tokens ---------------------------------------------------------------------------------------------- */
+/* ---- Several tokens ------------------------------------------------------------------------------------------------------- */
 
 /* The second touch of a token is the first touch of the next: one sweep a token, which is bound by its multiply-adds, where two
  * are by their loads. float32; every sum in the order of column_tile. */
