@@ -22,30 +22,35 @@ typedef struct {
 } conv_room;
 
 /* A grid whose channels lie one behind the other, from and to rows of taps; with a constant number of them. */
-INLINE void grid_split(int taps, int channels, const float *flat, float (*to)[CONV_ROOM]) {
-  for (int m = 0; m < channels; m++)
+INLINE void grid_split(int taps, int channels, const float *restrict flat, float (*restrict to)[CONV_ROOM]) {
+  for (int m = 0; m < channels; m++) {
+    UNROLL
     for (int j = 0; j < taps; j++) to[j][m] = flat[m * taps + j];
+  }
 }
-INLINE void grid_join(int taps, int channels, const float (*from)[CONV_ROOM], float *flat) {
-  for (int m = 0; m < channels; m++)
+INLINE void grid_join(int taps, int channels, const float (*restrict from)[CONV_ROOM], float *restrict flat) {
+  for (int m = 0; m < channels; m++) {
+    UNROLL
     for (int j = 0; j < taps; j++) flat[m * taps + j] = from[j][m];
+  }
 }
 
 STAGE void grid_read_flat(gdn2_conv_grid from, int taps, int channels, float (*to)[CONV_ROOM]) {
-  float flat[GDN2_CONV_MAX_WIDTH * GDN2_CONV_PANEL + VL];
+  float room[GDN2_CONV_MAX_WIDTH * GDN2_CONV_PANEL + VL];
+  const float *flat = from.dtype == GDN2_F32 ? (const float *)(const void *)from.at : room;
   const int count = taps * channels;
-  for (int i = 0; i < count; i += VL) v_store(flat + i, any_load(from.dtype, from.at, i, count - i));
+  for (int i = 0; flat == room && i < count; i += VL) v_store(room + i, any_load(from.dtype, from.at, i, count - i));
   if (taps == 2) grid_split(2, channels, flat, to);
   if (taps == 3) grid_split(3, channels, flat, to);
   if (taps == 4) grid_split(4, channels, flat, to);
 }
 
 STAGE void grid_write_flat(gdn2_conv_grid_out to, int taps, int channels, const float (*from)[CONV_ROOM]) {
-  float flat[GDN2_CONV_PAST * GDN2_CONV_PANEL + VL];
+  float room[GDN2_CONV_PAST * GDN2_CONV_PANEL + VL], *flat = to.dtype == GDN2_F32 ? (float *)(void *)to.at : room;
   const int count = taps * channels;
   if (taps == 2) grid_join(2, channels, from, flat);
   if (taps == 3) grid_join(3, channels, from, flat);
-  for (int i = 0; i < count; i += VL) any_store(to.dtype, to.at, i, v_load(flat + i), count - i);
+  for (int i = 0; flat == room && i < count; i += VL) any_store(to.dtype, to.at, i, v_load(room + i), count - i);
 }
 
 /* Row j of a grid whose channels lie `channel` apart. */
@@ -64,8 +69,8 @@ INLINE void grid_write_row(gdn2_conv_grid_out to, char *at, int channels, const 
 
 /* Numbers of a grid, tap by tap: row j of `to` is tap j. */
 STAGE void grid_read(gdn2_conv_grid from, int taps, int channels, float (*to)[CONV_ROOM]) {
-  for (int j = 0; j < taps; j++)
-    for (int m = 0; m < channels; m += VL) v_store(to[j] + m, v_zero());
+  for (int j = 0; j < taps; j++) /* lanes beyond the channels, and everything where nothing is read */
+    for (int m = from.at ? channels / VL * VL : 0; m < channels; m += VL) v_store(to[j] + m, v_zero());
   if (from.at && from.tap == 1 && from.channel == taps && taps > 1)
     grid_read_flat(from, taps, channels, to);
   else if (from.at)
