@@ -160,7 +160,7 @@ static double bytes_needed(const bench_case *c) {
   for (int id = 0; id < OUTPUTS; id++) numbers += gives(c, (output_id)id) * tokens * wide;
   if (c->op == TRAIN)
     numbers += tokens / (double)BENCH_SNAPSHOT_EVERY * (double)(c->n.K * c->n.V) + (c->dtype != GDN2_F32) * tokens * wide;
-  if (c->op == DECODE) numbers += 2 * (double)c->n.B * (double)c->HV * (double)c->n.K * (double)c->n.V;
+  if (c->op == DECODE) numbers += 2 * (double)c->layers * (double)c->n.B * (double)c->HV * (double)c->n.K * (double)c->n.V;
   if (is_seed(c->op)) numbers += tokens * (3 * config_of().bt + 6 * wide);
   return (c->dtype == GDN2_F64 ? sizeof(double) : sizeof(float)) * numbers;
 }

@@ -86,6 +86,9 @@ static inline gdn2_state_out gdn2_view_state_out(const gdn2_view_out *x, int64_t
 static inline void gdn2_rows_skip(gdn2_rows *rows, int64_t channels) {
   if (rows->at && rows->channel) rows->at += channels * gdn2_dtype_size(rows->dtype);
 }
+static inline void gdn2_rows_out_skip(gdn2_rows_out *rows, int64_t channels) {
+  if (rows->at) rows->at += channels * gdn2_dtype_size(rows->dtype);
+}
 
 /* One number, as a gate that is one per head is stored. */
 static inline float gdn2_number_at(const char *at, gdn2_dtype dtype) {

@@ -43,6 +43,12 @@ typedef struct gdn2_head {
   gdn2_gate_rule rule;
 } gdn2_head;
 
+/* Leaves out the first value channels. */
+static inline void gdn2_head_skip(gdn2_head *head, int64_t values) {
+  gdn2_rows_skip(&head->v, values);
+  gdn2_rows_skip(&head->w, values);
+}
+
 /* load -> everything: one chunk with its gates applied. gamma_t = alpha_1 ... alpha_t inside the chunk.
  * The first five arrays hold a row for each token, ld = Kp, for the backward; or, ld = 0, gamma has one row that all tokens
  * share, and the others are absent: the forward needs a token's row only until its scores are made. */

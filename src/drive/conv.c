@@ -81,7 +81,7 @@ static gdn2_rows rows_of(const gdn2_view *x, const window *w, int64_t n) {
 
 static gdn2_rows_out rows_out_of(const gdn2_view_out *x, const window *w, int64_t batch, int64_t start) {
   gdn2_rows_out rows = gdn2_view_rows_out(x, batch, start, 0);
-  if (rows.at) rows.at += w->channel * gdn2_dtype_size(rows.dtype);
+  gdn2_rows_out_skip(&rows, w->channel);
   return rows;
 }
 

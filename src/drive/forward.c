@@ -93,12 +93,11 @@ static void start_head(group_walk *w, int64_t i, float *own) {
   head_walk *head = &w->head[i];
   head->j = j;
   head->in = gdn2_head_of(in, w->at, j);
-  gdn2_rows_skip(&head->in.v, w->value);
-  gdn2_rows_skip(&head->in.w, w->value);
+  gdn2_head_skip(&head->in, w->value);
   head->o = gdn2_view_rows_out(&call->o, w->at.batch, w->at.start, j);
-  if (head->o.at) head->o.at += w->value * gdn2_dtype_size(head->o.dtype);
+  gdn2_rows_out_skip(&head->o, w->value);
   head->residual = gdn2_view_rows_out(&call->residual, w->at.batch, w->at.start, j);
-  if (head->residual.at) head->residual.at += w->value * gdn2_dtype_size(head->residual.dtype);
+  gdn2_rows_out_skip(&head->residual, w->value);
   head->ahead = gdn2_ahead_of(w->s, &head->in, head->o);
   gdn2_ahead_add_out(&head->ahead, head->residual, w->s.V);
   head->S = own ? own : gdn2_view_state_out(&call->h_final, w->at.sequence, j).at;

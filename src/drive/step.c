@@ -11,9 +11,9 @@
 #define WORTH_A_THREAD 65536
 /* Channels of a panel: whole tiles of every instruction set. */
 #define PANEL 64
-/* Runs per thread: neighbours on the machine do not stop a thread for ever. But units of a run, if there are so many for every
- * thread: the first of a run is not fetched ahead. */
+/* Runs per thread: neighbours on the machine do not stop a thread for ever. */
 #define RUNS 16
+/* Units of a run, where a thread has so many: a run's first is not fetched ahead. */
 #define RUN_LEAST 8
 
 static int64_t at_most(int64_t x, int64_t limit) { return x < limit ? x : limit; }
@@ -39,8 +39,7 @@ static void begin_unit(const step_schedule *plan, const gdn2_step_row *row, int6
   const int64_t value = panel * plan->width;
   gdn2_step_work *w = &unit->work;
   unit->head = gdn2_head_of(in, row->at, j);
-  gdn2_rows_skip(&unit->head.v, value);
-  gdn2_rows_skip(&unit->head.w, value);
+  gdn2_head_skip(&unit->head, value);
   unit->key_head = gdn2_key_head(in, j);
   unit->from_step = from->stride[2] * gdn2_dtype_size(from->dtype);
   w->s = gdn2_shape_of(in->K, at_most(plan->width, in->V - value));
@@ -51,7 +50,7 @@ static void begin_unit(const step_schedule *plan, const gdn2_step_row *row, int6
   w->each = gdn2_states_at(&call->each, gdn2_step_drafts(call, row), 0, j, value);
   w->each_step = call->each.stride[1];
   w->o = gdn2_view_rows_out(&call->o, row->at.batch, row->at.start, j);
-  if (w->o.at) w->o.at += value * gdn2_dtype_size(w->o.dtype);
+  gdn2_rows_out_skip(&w->o, value);
 }
 
 static void move_rows(gdn2_rows *rows, int64_t elements) {
@@ -119,9 +118,8 @@ static void walk_values(const gdn2_call *in, const gdn2_step_work *w, int64_t t0
   gdn2_rows_out o = w->o;
   float *S = (float *)(void *)w->to.at + value;
   s.Sp = (int)w->to.key_step;
-  gdn2_rows_skip(&head.v, value);
-  gdn2_rows_skip(&head.w, value);
-  if (o.at) o.at += value * gdn2_dtype_size(o.dtype);
+  gdn2_head_skip(&head, value);
+  gdn2_rows_out_skip(&o, value);
   (void)gdn2_chunk_values(in, s, &head, t0, o.at != NULL, S, NULL, ahead, c);
   gdn2_chunk_output(in, s, c, t0, o);
   gdn2_chunk_state(in, s, c, S, S, ahead);

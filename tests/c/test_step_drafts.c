@@ -73,6 +73,34 @@ static void test_each_token(void **state) {
       }
 }
 
+/* With `each`, n tokens have the bits of n calls of one token, also where they would be taken in chunks without it. */
+static void test_each_token_alone(void **state) {
+  (void)state;
+  const int64_t T = 7;
+  for (int l = 0; l < 2; l++) {
+    const width_case c = width_new(805, 2, T, 2, 4, 24, 48);
+    const step_how how = {.layout = layouts[l]};
+    step_call call = step_call_new(&c, GDN2_F32, &how);
+    const trail each = trail_new(&c, 2, T, GDN2_F32, l);
+    call.args.each = each.states;
+    const width_result got = step_call_run(&c, &call, &how);
+    width_case now = c;
+    for (int64_t t = 0; t < T; t++) {
+      width_case one = step_tokens(&c, t, 1);
+      one.in[W_H0] = now.in[W_H0];
+      const width_result want = step_run(&one, GDN2_F32, &how);
+      for (int64_t b = 0; b < 2; b++) {
+        const size_t row = (size_t)(c.HV * c.V);
+        assert_memory_equal(got.o + (size_t)(b * T + t) * row, want.o + (size_t)b * row, row * sizeof(float));
+        assert_memory_equal(trail_get(&c, &each, b, t), want.h_final + (size_t)b * each.one, each.one * sizeof(float));
+      }
+      step_take_states(&now, want.h_final);
+    }
+    const tensor h = width_h_tensor(&c);
+    for (size_t i = 0; i < tensor_count(&h); i++) assert_true((double)got.h_final[i] == now.in[W_H0][i]);
+  }
+}
+
 /* Rows take 0 to D drafts of a round of speculative decoding; the next round starts there and has the bits of a sequence that
  * never saw the others. `each` goes where history is, or elsewhere; `from` is the state before the drafts. */
 static void test_roll_back(void **state) {
@@ -164,6 +192,7 @@ static void test_first_of_many(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {TEST(test_each_token), TEST(test_roll_back), TEST(test_commit), TEST(test_first_of_many)};
+  const struct CMUnitTest tests[] = {TEST(test_each_token), TEST(test_each_token_alone), TEST(test_roll_back), TEST(test_commit),
+                                     TEST(test_first_of_many)};
   return TEST_RUN(tests);
 }

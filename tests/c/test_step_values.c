@@ -201,6 +201,23 @@ static void test_chunks(void **state) {
       }
 }
 
+/* Without o, a chunk is not read with its queries: the same states. */
+static void test_chunks_without_output(void **state) {
+  (void)state;
+  const width_case c = width_new(615, 2, 21, 2, 4, 24, 112);
+  const step_how how = {.to = &apart};
+  const width_result want = width_run(&c, GDN2_F32);
+  step_call call = step_call_new(&c, GDN2_F32, &how);
+  call.args.o.data = NULL;
+  assert_int_equal(gdn2_step(&call.args), GDN2_OK);
+  const tensor h = width_h_tensor(&c);
+  float *got = test_floats(tensor_count(&h));
+  width_buffer_load(&call.to, got, NULL);
+  width_buffer_expect_gaps(&call.to);
+  width_buffer_expect_untouched(&call.inputs.o);
+  assert_memory_equal(got, want.h_final, tensor_count(&h) * sizeof(float));
+}
+
 static double difference(const float *a, const float *b, size_t count) {
   double sum = 0, size = 0;
   for (size_t i = 0; i < count; i++)
@@ -271,12 +288,19 @@ static void test_states_are_used(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      TEST(test_lengths),         TEST(test_widths),
-      TEST(test_rules_and_types), TEST(test_options),
-      TEST(test_fresh_states),    TEST(test_closed_forms),
-      TEST(test_planted_faults),  TEST(test_calls_can_be_joined),
-      TEST(test_chunks),          TEST(test_prefill_and_decode),
-      TEST(test_states_are_used), TEST(test_neutral_tokens),
+      TEST(test_lengths),
+      TEST(test_widths),
+      TEST(test_rules_and_types),
+      TEST(test_options),
+      TEST(test_fresh_states),
+      TEST(test_closed_forms),
+      TEST(test_planted_faults),
+      TEST(test_calls_can_be_joined),
+      TEST(test_chunks),
+      TEST(test_chunks_without_output),
+      TEST(test_prefill_and_decode),
+      TEST(test_states_are_used),
+      TEST(test_neutral_tokens),
   };
   return TEST_RUN(tests);
 }

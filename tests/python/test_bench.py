@@ -277,8 +277,9 @@ def test_wrong_use(gdn2, tmp_path, case):
 
 
 def test_more_than_the_machine_has(gdn2):
-    result = gdn2("bench", "--B", 1 << 20, "--T", 1 << 24, *FAST)
-    assert result.returncode == 1 and "GiB" in result.stderr and not result.stdout
+    for large in (["--B", 1 << 20, "--T", 1 << 24], ["--op", "decode", "--B", 1024, "--layers", 4096]):
+        result = gdn2("bench", *large, *FAST)
+        assert result.returncode == 1 and "GiB" in result.stderr and not result.stdout
 
 
 def test_progress_on_request_only(gdn2):
